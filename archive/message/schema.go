@@ -231,3 +231,13 @@ func ParseSchema(b []byte) (*Schema, error) {
 	}
 	return NewSchema(in.Columns, roles)
 }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (s *Schema) UnmarshalJSON(b []byte) error {
+	p, err := ParseSchema(b)
+	if err != nil {
+		return err
+	}
+	*s = *p
+	return nil
+}
