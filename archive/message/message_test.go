@@ -236,3 +236,38 @@ func appendPaddedInt(i int64) []byte {
 	}
 	return []byte(FormatID(uint64(i)))
 }
+
+func TestBinaryRoundTripAndDamage(t *testing.T) {
+	s := testSchema(t)
+	b := NewBatch(s)
+	for i := range 200 {
+		v := bytes.Repeat([]byte{byte(i)}, i%7)
+		if i%5 == 0 {
+			v = nil
+		}
+		if err := b.Append([][]byte{[]byte(FormatID(uint64(i) << 40)), []byte("-7"), []byte(FormatID(uint64(i))), v}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var h Hasher
+	bin := b.AppendBinary(nil)
+	got := NewBatch(s)
+	for range 2 { // into an empty batch, and into a used one
+		if err := got.DecodeBatch(bin); err != nil {
+			t.Fatal(err)
+		}
+		if got.Len() != b.Len() || got.Bytes() != b.Bytes() || h.Batch(got, 0, got.Len()) != h.Batch(b, 0, b.Len()) || got.MessageID(3) != 3<<40 {
+			t.Fatal("the batch comes back changed")
+		}
+	}
+	for i := range bin {
+		if err := got.DecodeBatch(bin[:i]); err == nil {
+			t.Fatalf("a batch cut after %d of %d bytes is taken", i, len(bin))
+		}
+	}
+	c := b.Clone()
+	b.Reset()
+	if h.Batch(c, 0, c.Len()).Rows != 200 || c.IsNull(3, 1) || !c.IsNull(3, 5) || c.Memory() < c.Bytes()/2 {
+		t.Error("a clone shares memory with its batch")
+	}
+}
