@@ -1,0 +1,25 @@
+#!/bin/bash
+# MariaDB (Debian's, 10.11 on bookworm) on loopback: user test, password test, all rights; root by socket.
+# usage: STATE=folder [MARIADB_EXTRA="--log-bin ..."] mariadb.sh
+. "$(dirname "$0")/lib.sh"
+server mariadb; already_up
+need mariadbd mariadb-server-core       # the core packages have the programs and no daemon of their own
+need mariadb mariadb-client-core
+export PATH=$PATH:/usr/sbin
+PORT=$(keep_port "$DIR/port") SOCK=$DIR/my.sock
+free "$PORT"
+
+if [ ! -e "$DIR/initialised" ]; then
+  rm -rf "$DIR/data"
+  mariadb-install-db --no-defaults --datadir="$DIR/data" --user="$(id -un)" --auth-root-authentication-method=normal \
+    --skip-test-db >"$DIR/install.log" 2>&1 || { tail -n 20 "$DIR/install.log" >&2; exit 1; }
+  touch "$DIR/initialised"
+fi
+launch mariadbd --no-defaults --user="$(id -un)" --datadir="$DIR/data" --socket="$SOCK" --port="$PORT" \
+  --bind-address=127.0.0.1 --skip-name-resolve --log-error="$DIR/error.log" --character-set-server=utf8mb4 \
+  --max-connections=400 --innodb-buffer-pool-size="${MARIADB_POOL:-256M}" --innodb-flush-log-at-trx-commit=2 ${MARIADB_EXTRA:-}
+wait_for 60 mariadb --no-defaults -uroot -S "$SOCK" -e 'SELECT 1'
+mariadb --no-defaults -uroot -S "$SOCK" -e "
+  CREATE USER IF NOT EXISTS test@'127.0.0.1' IDENTIFIED BY 'test';
+  GRANT ALL ON *.* TO test@'127.0.0.1' WITH GRANT OPTION"
+up "127.0.0.1:$PORT"
