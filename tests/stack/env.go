@@ -5,8 +5,14 @@
 //	COLDTIER_TEST_MYSQL       user:password@tcp(host:port)/          MySQL or MariaDB, all rights
 //	COLDTIER_TEST_S3          http://key:secret@host:port            any S3, path style, region us-east-1
 //	COLDTIER_TEST_CLICKHOUSE  native://host:port or http://host:port user default, no password
+//	COLDTIER_TEST_DUCKDB      DuckDB's command line
 //
-// A test whose server is not named is skipped and says so.
+// A test whose server is not named is skipped and says so. `stack run COMMAND`, in
+// this folder, starts private servers and sets the variables.
+//
+// Tests that must kill or freeze a server start their own (StartMariaDB,
+// StartVersityGW, StartClickHouse); tests that must break connections put a Proxy
+// before any server.
 package stack
 
 import (
@@ -114,10 +120,8 @@ func Bucket(t testing.TB) S3 {
 	}
 	secret, _ := u.User.Password()
 	s := S3{Endpoint: u.Scheme + "://" + u.Host, Region: "us-east-1", Key: u.User.Username(), Secret: secret, Bucket: Unique("t-")}
+	s.create(t)
 	c := s.Client()
-	if _, err := c.CreateBucket(deadline(t), &s3.CreateBucketInput{Bucket: &s.Bucket}); err != nil {
-		t.Fatalf("create bucket %s: %v", s.Bucket, err)
-	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
@@ -145,6 +149,13 @@ func Bucket(t testing.TB) S3 {
 		}
 	})
 	return s
+}
+
+func (s S3) create(t testing.TB) {
+	t.Helper()
+	if _, err := s.Client().CreateBucket(deadline(t), &s3.CreateBucketInput{Bucket: &s.Bucket}); err != nil {
+		t.Fatalf("create bucket %s: %v", s.Bucket, err)
+	}
 }
 
 // ClickHouse is a database and how to reach it.
