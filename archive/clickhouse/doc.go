@@ -1,0 +1,2 @@
+// Package clickhouse keeps archived messages as rows in ClickHouse.
+package clickhouse
