@@ -151,9 +151,9 @@ func bucket(m *mapping, b *Bucket) {
 	// The classes that need thawing are left out: a copy is read back right after
 	// it was written.
 	m.text("storage_class", &b.StorageClass, checkOneOf("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "REDUCED_REDUNDANCY"))
-	m.text("sse", &b.SSE, checkOneOf("", "AES256", "aws:kms"))
+	m.text("sse", &b.SSE, checkOneOf("", "AES256", "aws:kms", "aws:kms:dsse"))
 	m.text("kms_key", &b.KMSKey, func(s string) error {
-		if s != "" && b.SSE != "aws:kms" {
+		if s != "" && !strings.HasPrefix(b.SSE, "aws:kms") {
 			return errors.New("has no effect without sse: aws:kms")
 		}
 		return nil

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/coldtier/coldtier/cmd/coldtier/config"
+)
+
+// The exit codes.
+const (
+	exitDone    = 0
+	exitFailed  = 1
+	exitUsage   = 2
+	exitPartial = 3
+	exitRefused = 4
+	exitLeased  = 5
+)
+
+// Errors of this package, told apart by exit code.
+var (
+	errUsage       = errors.New("bad usage")
+	errSetup       = errors.New("set-up")
+	errPartial     = errors.New("done in part")
+	errUnsafe      = errors.New("refused for safety")
+	errInterrupted = errors.New("interrupted")
+)
+
+// marked is an error that counts as a sentinel without showing the sentinel's text.
+type marked struct {
+	error
+	as error
+}
+
+func (m marked) Unwrap() []error { return []error{m.error, m.as} }
+
+func mark(err, as error) error {
+	if err == nil {
+		return nil
+	}
+	return marked{err, as}
+}
+
+func usage(format string, args ...any) error { return mark(fmt.Errorf(format, args...), errUsage) }
+
+// verdicts turns errors into exit codes: the first line that matches counts. So
+// what a verb itself says of its whole run (usage, in part) comes first, then what
+// is dangerous, then what is merely wrong.
+func verdicts() []verdict {
+	return []verdict{
+		{exitUsage, "usage", []error{errUsage}},
+		{exitPartial, "partial", []error{errPartial}},
+		{exitRefused, "refused", []error{errUnsafe}},
+		{exitUsage, "setup", []error{errSetup}},
+		{exitFailed, "interrupted", []error{errInterrupted, context.Canceled}},
+	}
+}
+
+type verdict struct {
+	code int
+	kind string
+	errs []error
+}
+
+// exit gives an error's exit code and a word for its kind.
+func exit(err error) (code int, kind string) {
+	if err == nil {
+		return exitDone, ""
+	}
+	var bad *config.Error
+	if errors.As(err, &bad) {
+		return exitUsage, "configuration"
+	}
+	for _, v := range verdicts() {
+		for _, e := range v.errs {
+			if errors.Is(err, e) {
+				return v.code, v.kind
+			}
+		}
+	}
+	return exitFailed, "failed"
+}
