@@ -103,6 +103,9 @@ type Chunk struct {
 	Warm    message.Fingerprint `json:"warm"`    // rows that warm held; what a delete must find
 	Carried message.Fingerprint `json:"carried"` // rows taken from the former generation, which warm no longer has
 	State   ChunkState          `json:"state"`
+	// Staged says that it is deleting only because its partition was about to be
+	// exchanged. ChunkState clears it: the isolated rows were found equal.
+	Staged bool `json:"staged,omitempty"`
 }
 
 // Object is one Parquet file of a generation and the segments in it.
@@ -141,3 +144,15 @@ func (c *Copy) Bytes() (n int64) {
 	}
 	return n
 }
+
+// CopyID names one try to make one generation of a slice: what the rows of a copy
+// in ClickHouse are marked with.
+type CopyID struct {
+	Shard      Shard
+	Day        snowflake.Day
+	Generation uint32
+	Attempt    string
+}
+
+// ID names the copy.
+func (c *Copy) ID() CopyID { return CopyID{c.Shard, c.Day, c.Generation, c.Attempt} }

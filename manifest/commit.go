@@ -1,0 +1,259 @@
+package manifest
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/coldtier/coldtier/archive/message"
+)
+
+// check refuses a copy that contradicts itself.
+func (c *Copy) check() error {
+	if c.Schema == nil || c.Attempt == "" || len(c.Attempt) > 64 || c.Generation == 0 {
+		return errors.New("a copy needs a schema, a generation from 1 and an attempt of 1 to 64 bytes")
+	}
+	at := c.Lo
+	for i, ch := range c.Chunks {
+		if ch.Seq != i || ch.From != at || ch.To <= ch.From {
+			return fmt.Errorf("chunk %d [%d, %d) of number %d: want number %d and a range that begins at %d", i, ch.From, ch.To, ch.Seq, i, at)
+		}
+		at = ch.To
+	}
+	if at != c.Hi {
+		return fmt.Errorf("the chunks end at message ID %d, the slice at %d", at, c.Hi)
+	}
+	var sum message.Fingerprint
+	for i := range c.Objects {
+		o := &c.Objects[i]
+		if o.Key == "" || len(o.Key) > 1024 || o.Key[0] == '/' {
+			return fmt.Errorf("object key %q: want 1 to 1024 bytes that do not begin with a slash", o.Key)
+		}
+		var rows int64
+		for _, sp := range o.Segs {
+			if len(sp.Conversation) > MaxConversation {
+				return fmt.Errorf("object %s: conversation %.40q… of %d bytes: %w: at most %d bytes", o.Key, sp.Conversation, len(sp.Conversation), ErrConversation, MaxConversation)
+			}
+			if sp.Rows <= 0 || uint64(sp.Rows) != sp.Fingerprint.Rows || sp.MinCursor > sp.MaxCursor || sp.FirstRow < 0 ||
+				sp.FirstGroup < 0 || sp.LastGroup < sp.FirstGroup || sp.LastGroup >= len(o.File.RowGroups) {
+				return fmt.Errorf("object %s: the segment of conversation %q contradicts itself or its file: %+v", o.Key, sp.Conversation, sp)
+			}
+			rows += sp.Rows
+			sum = sum.Add(sp.Fingerprint)
+		}
+		if rows != o.File.Rows || o.File.Size < 0 {
+			return fmt.Errorf("object %s: %d rows in its segments, %d in its file of %d bytes", o.Key, rows, o.File.Rows, o.File.Size)
+		}
+	}
+	if want := c.Fingerprint(); sum != want {
+		return fmt.Errorf("the segments hold %s, the chunks %s", sum, want)
+	}
+	return nil
+}
+
+// Commit makes a copy a generation of the lease's slice, in one transaction:
+// either all of it is in the manifest and the slice is committed, or nothing. The
+// slice must be in copying and the generation greater than all it has. recordKey
+// and recordSum are the bucket's commit record, which must be in the bucket
+// already.
+//
+// Called again for the same attempt it does nothing, so it may be repeated after
+// an error that left the outcome open. Another attempt for a generation that
+// exists is ErrState.
+func (s *Store) Commit(ctx context.Context, l *Lease, c *Copy, recordKey string, recordSum [32]byte) error {
+	fail := func(err error) error {
+		return fmt.Errorf("commit slice %s generation %d attempt %s: %w", c.SliceKey, c.Generation, c.Attempt, err)
+	}
+	sl := l.Slice()
+	if c.SliceKey != sl.SliceKey || c.Lo != sl.Lo || c.Hi != sl.Hi {
+		return fail(fmt.Errorf("the lease is on slice %s [%d, %d)", sl.SliceKey, sl.Lo, sl.Hi))
+	}
+	if err := c.check(); err != nil {
+		return fail(err)
+	}
+	done, err := s.committed(ctx, s.db, sl.ID, c)
+	if err != nil {
+		return fail(err)
+	}
+	if !done {
+		if err := s.commit(ctx, l, c, recordKey, recordSum); err != nil {
+			// An answer that was lost: look whether it is there. That it is
+			// not proves nothing yet; the caller may call again.
+			if done, _ := s.committed(ctx, s.db, sl.ID, c); !done {
+				return fail(err)
+			}
+		}
+	}
+	l.update(func(s *Slice) {
+		s.State, s.Generation, s.Rows, s.Bytes = Committed, c.Generation, c.Fingerprint().Rows, c.Bytes()
+	})
+	return nil
+}
+
+// committed says whether the manifest has this attempt as this generation.
+func (s *Store) committed(ctx context.Context, q reader, id uint64, c *Copy) (bool, error) {
+	var attempt string
+	err := q.QueryRowContext(ctx, "SELECT attempt FROM copies WHERE slice_id = ? AND generation = ?", id, c.Generation).Scan(&attempt)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, err
+	case attempt != c.Attempt:
+		return false, fmt.Errorf("%w: attempt %s is this generation", ErrState, attempt)
+	}
+	return true, nil
+}
+
+func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string, recordSum [32]byte) error {
+	packet, err := s.maxPacket(ctx)
+	if err != nil {
+		return err
+	}
+	definition, err := json.Marshal(c.Schema)
+	if err != nil {
+		return err
+	}
+	// Outside of the transaction: a schema is only ever added.
+	if _, err := s.db.ExecContext(ctx, "INSERT IGNORE INTO table_schemas (hash, definition) VALUES (?, ?)", c.Schema.Hash(), string(definition)); err != nil {
+		return err
+	}
+	src, err := s.sourceOf(ctx, true)
+	if err != nil {
+		return err
+	}
+	id := l.id
+	return s.inTx(ctx, func(tx *sql.Tx) error {
+		// Rows that only this lease's token has first, so that the locks on
+		// what others may wait for (the generation, the slice) are held
+		// for two statements only.
+		w := &copyWriter{id: id, token: l.token, src: src, limit: min(statementBytes, packet/2)}
+		if err := w.write(ctx, tx, c); err != nil {
+			return err
+		}
+		if err := s.keepsDeleted(ctx, tx, id, c); err != nil {
+			return err
+		}
+		f := c.Fingerprint()
+		if _, err := tx.ExecContext(ctx, "INSERT INTO copies (slice_id, generation, token, attempt, schema_hash, show_create, copied_at, row_count, bytes, record_key, record_sum, committed_at) "+
+			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))",
+			id, c.Generation, l.token, c.Attempt, c.Schema.Hash(), c.ShowCreate, c.CopiedAt.UTC(), f.Rows, c.Bytes(), []byte(recordKey), recordSum[:]); err != nil {
+			return err
+		}
+		return l.write(ctx, tx, "s.state = 'committed', s.generation = ?, s.copy_token = ?, s.row_count = ?, s.bytes = ?, s.failed = 0, s.error = NULL, "+renewed,
+			[]any{c.Generation, l.token, f.Rows, c.Bytes(), micros(s.ttl)}, "s.state = 'copying' AND s.generation < ?", c.Generation)
+	})
+}
+
+// keepsDeleted refuses a generation that has fewer rows than the purge has deleted
+// from warm on the word of the live one.
+func (s *Store) keepsDeleted(ctx context.Context, tx *sql.Tx, id uint64, c *Copy) error {
+	var deleted uint64
+	err := tx.QueryRowContext(ctx, "SELECT CAST(COALESCE(SUM(c.warm_rows * (c.state = 'deleted') + c.carried_rows), 0) AS UNSIGNED) FROM slices s "+
+		"JOIN chunks c ON c.slice_id = s.id AND c.token = s.live_token WHERE s.id = ? AND s.live_generation > 0", id).Scan(&deleted)
+	if err != nil {
+		return err
+	}
+	if rows := c.Fingerprint().Rows; rows < deleted {
+		return fmt.Errorf("%w: it has %d rows, but %d are only in the live generation: the rows of deleted chunks must be carried on", ErrState, rows, deleted)
+	}
+	return nil
+}
+
+// copyWriter inserts the chunks, objects and segments of a copy.
+type copyWriter struct {
+	id, token uint64
+	src       uint32
+	limit     int
+}
+
+func (w *copyWriter) into(ctx context.Context, q reader, head string) *inserter {
+	return &inserter{ctx: ctx, q: q, head: head + " VALUES ", limit: w.limit}
+}
+
+func (w *copyWriter) write(ctx context.Context, q reader, c *Copy) error {
+	in := w.into(ctx, q, "INSERT INTO chunks (slice_id, token, seq, from_id, to_id, warm_hi, warm_lo, warm_rows, carried_hi, carried_lo, carried_rows, state)")
+	for _, ch := range c.Chunks {
+		for _, n := range []uint64{w.id, w.token, uint64(ch.Seq), ch.From, ch.To, ch.Warm.Hi, ch.Warm.Lo, ch.Warm.Rows, ch.Carried.Hi, ch.Carried.Lo, ch.Carried.Rows} { //nolint:gosec // numbers from 0
+			in.num(n)
+		}
+		in.bytes([]byte(ChunkPresent))
+		if err := in.end(); err != nil {
+			return fmt.Errorf("insert chunks: %w", err)
+		}
+	}
+	if err := in.flush(); err != nil {
+		return fmt.Errorf("insert chunks: %w", err)
+	}
+	if err := w.objects(ctx, q, c); err != nil {
+		return fmt.Errorf("insert objects: %w", err)
+	}
+	if err := w.segments(ctx, q, c); err != nil {
+		return fmt.Errorf("insert segments: %w", err)
+	}
+	return nil
+}
+
+func (w *copyWriter) objects(ctx context.Context, q reader, c *Copy) error {
+	prefix := ObjectPrefix(c.SliceKey, c.Generation, c.Attempt)
+	in := w.into(ctx, q, "INSERT INTO objects (slice_id, token, seq, name, file)")
+	var buf []byte
+	for i := range c.Objects {
+		o := &c.Objects[i]
+		in.num(w.id)
+		in.num(w.token)
+		in.num(uint64(i)) //nolint:gosec // an index
+		in.bytes([]byte(shortKey(prefix, o.Key)))
+		buf = appendFile(buf[:0], &o.File)
+		in.bytes(buf)
+		if err := in.end(); err != nil {
+			return err
+		}
+	}
+	return in.flush()
+}
+
+// shortKey leaves out of a key what longKey knows: the copy's prefix.
+func shortKey(prefix, key string) string {
+	if name, ok := strings.CutPrefix(key, prefix); ok && name != "" && name[0] != '/' {
+		return name
+	}
+	return "/" + key
+}
+
+func longKey(prefix, name string) string {
+	if key, ok := strings.CutPrefix(name, "/"); ok {
+		return key
+	}
+	return prefix + name
+}
+
+func (w *copyWriter) segments(ctx context.Context, q reader, c *Copy) error {
+	in := w.into(ctx, q, "INSERT INTO segments (slice_id, token, object_seq, seq, source_id, conversation, min_cursor, max_cursor, first_row, row_count, first_group, last_group, sum_hi, sum_lo)")
+	for i := range c.Objects {
+		for j := range c.Objects[i].Segs {
+			sp := &c.Objects[i].Segs[j]
+			in.num(w.id)
+			in.num(w.token)
+			in.num(uint64(i)) //nolint:gosec // an index
+			in.num(uint64(j)) //nolint:gosec // an index
+			in.num(uint64(w.src))
+			in.bytes(sp.Conversation)
+			in.num(sp.MinCursor)
+			in.num(sp.MaxCursor)
+			in.num(uint64(sp.FirstRow))   //nolint:gosec // checked
+			in.num(uint64(sp.Rows))       //nolint:gosec // checked
+			in.num(uint64(sp.FirstGroup)) //nolint:gosec // checked
+			in.num(uint64(sp.LastGroup))  //nolint:gosec // checked
+			in.num(sp.Fingerprint.Hi)
+			in.num(sp.Fingerprint.Lo)
+			if err := in.end(); err != nil {
+				return err
+			}
+		}
+	}
+	return in.flush()
+}

@@ -1,0 +1,58 @@
+package manifest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+)
+
+// maxName is the longest encoded name inside a key: with its frame it stays below
+// the 255 bytes that a path component has in stores that keep objects as files,
+// and a whole key far below S3's 1,024.
+const (
+	maxName  = 180
+	keptName = 120 // of a longer one; the rest is told apart by its hash
+)
+
+// escape writes a name with the bytes A-Z a-z 0-9 . _ - as they are and all others
+// as %XX. A name that becomes longer than maxName is cut and ends with ~ and 32
+// digits of its SHA-256; ~ occurs in no other name, so no two names have one form.
+func escape(name []byte) string {
+	var b strings.Builder
+	kept := 0
+	for _, c := range name {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-' {
+			b.WriteByte(c)
+		} else {
+			const digits = "0123456789ABCDEF"
+			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		}
+		if b.Len() <= keptName {
+			kept = b.Len()
+		}
+	}
+	if b.Len() <= maxName {
+		return b.String()
+	}
+	sum := sha256.Sum256(name)
+	return b.String()[:kept] + "~" + hex.EncodeToString(sum[:16])
+}
+
+func shardName(s Shard) string { return escape([]byte(s.String())) }
+
+// ObjectPrefix is what the keys of all objects of one attempt begin with, with the
+// slash at its end. The attempt is unique, so that no object is ever overwritten.
+func ObjectPrefix(k SliceKey, generation uint32, attempt string) string {
+	return "messages/day=" + k.Day.String() + "/shard=" + shardName(k.Shard) + "/g" + strconv.FormatUint(uint64(generation), 10) + "-" + escape([]byte(attempt)) + "/"
+}
+
+// ConversationKey is the key of the object that holds one conversation's rows.
+func ConversationKey(k SliceKey, generation uint32, attempt string, conversation []byte) string {
+	return ObjectPrefix(k, generation, attempt) + "conv=" + escape(conversation) + ".parquet"
+}
+
+// RecordKey is the key of the commit record of a generation.
+func RecordKey(k SliceKey, generation uint32) string {
+	return "manifest/day=" + k.Day.String() + "/shard=" + shardName(k.Shard) + ".g" + strconv.FormatUint(uint64(generation), 10) + ".parquet"
+}
