@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -251,25 +252,10 @@ func TestLoadKeepsEveryByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, table := range []string{"msg_content_00", "msg_content_01"} {
-		rows, err := db.QueryContext(ctx, "SELECT "+columns+" FROM "+table)
-		if err != nil {
-			t.Fatal(err)
-		}
 		n := 0
-		for rows.Next() {
-			var m Message
-			var created string
-			if err := rows.Scan(&m.ID, &m.Conversation, &m.Sender, &m.ReceiverType, &m.Receiver, &m.Type, &m.Content, &m.ClientID, &m.Status, &created, &m.Seq); err != nil {
-				t.Fatal(err)
-			}
-			if m.Created, err = time.Parse("2006-01-02 15:04:05.000", created); err != nil {
-				t.Fatal(err)
-			}
+		for _, m := range readAll(ctx, t, db, table) {
 			got[m.ID] = hash(&m)
 			n++
-		}
-		if err := rows.Err(); err != nil {
-			t.Fatal(err)
 		}
 		if n < 1000 {
 			t.Errorf("%s has %d rows", table, n)
@@ -287,6 +273,30 @@ func TestLoadKeepsEveryByte(t *testing.T) {
 	if _, err := Load(ctx, g, Target{db, "msg_content_00"}); err == nil {
 		t.Error("duplicates are loaded")
 	}
+}
+
+func readAll(ctx context.Context, t *testing.T, db *sql.DB, table string) (all []Message) {
+	t.Helper()
+	rows, err := db.QueryContext(ctx, "SELECT "+columns+" FROM "+table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var m Message
+		var created string
+		if err := rows.Scan(&m.ID, &m.Conversation, &m.Sender, &m.ReceiverType, &m.Receiver, &m.Type, &m.Content, &m.ClientID, &m.Status, &created, &m.Seq); err != nil {
+			t.Fatal(err)
+		}
+		if m.Created, err = time.Parse("2006-01-02 15:04:05.000", created); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func BenchmarkGenerate(b *testing.B) {

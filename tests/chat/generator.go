@@ -87,8 +87,8 @@ const dayMillis = 24 * 60 * 60 * 1000
 // Each invents the messages, day by day. A day's stubs (16 bytes a message) are the
 // memory it needs.
 func (g *Generator) Each(fn func(*Message) error) error {
-	r := rand.New(rand.NewPCG(g.c.Seed, 0xC01D)) //nolint:gosec // chat, not a secret
-	next := make([]uint64, g.c.Conversations)    // next sequence number of each conversation
+	r := rand.New(rand.NewPCG(g.c.Seed, 0xC01D))
+	next := make([]uint64, g.c.Conversations) // next sequence number of each conversation
 	for i := range next {
 		next[i] = 1 + r.Uint64N(5000)
 	}
@@ -116,10 +116,10 @@ func (g *Generator) plan(r *rand.Rand, n int) []stub {
 	for len(stubs) < n {
 		// Few conversations are there every day, most are seldom.
 		u := r.Float64()
-		conv := uint32(u * u * float64(g.c.Conversations)) //nolint:gosec // below the number of conversations
+		conv := uint32(u * u * float64(g.c.Conversations))
 		if len(used) < g.c.Conversations {
 			for used[conv] {
-				conv = (conv + 1) % uint32(g.c.Conversations) //nolint:gosec // a count
+				conv = (conv + 1) % uint32(g.c.Conversations)
 			}
 			used[conv] = true
 		}
@@ -184,13 +184,13 @@ func (w *writer) message(d snowflake.Day, s stub) *Message {
 	w.inMs[at]++
 
 	h := mix(w.g.c.Seed ^ uint64(s.conv)*0x9E3779B97F4A7C15)
-	m.Conversation = int64(1<<53 + h%(1<<63-1<<53)) //nolint:gosec // below 2^63
+	m.Conversation = int64(1<<53 + h%(1<<63-1<<53))
 	members := 2
 	m.ReceiverType = 0
 	if h%5 < 2 {
-		m.ReceiverType, members = 1, 3+int(h>>8%200) //nolint:gosec // small
+		m.ReceiverType, members = 1, 3+int(h>>8%200)
 	}
-	person := func(i int) int64 { return int64(mix(h+uint64(i)) >> 2) } //nolint:gosec // below 2^62
+	person := func(i int) int64 { return int64(mix(h+uint64(i)) >> 2) }
 	u := w.r.Float64()
 	sender := int(u * u * float64(members))
 	m.Sender = person(sender)

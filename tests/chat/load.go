@@ -57,7 +57,7 @@ func Load(ctx context.Context, s Source, targets ...Target) (Stats, error) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		i := int(mix(uint64(m.Conversation)) % uint64(len(targets))) //nolint:gosec // a hash
+		i := int(mix(uint64(m.Conversation)) % uint64(len(targets)))
 		if bufs[i] == nil {
 			bufs[i], _ = pool.Get().(*[]byte)
 			*bufs[i] = append((*bufs[i])[:0], "INSERT INTO "+quote(targets[i].Table)+" ("+columns+") VALUES "...)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # DuckDB's command line (Debian sid's) with its own libc; Parquet and JSON are built in. Prints its path.
-# usage: STATE=folder duckdb.sh
+# usage: duckdb.sh
 . "$(dirname "$0")/lib.sh"
 ROOT=$CACHE/sid-duckdb PROGRAM=$CACHE/duckdb
 "$HERE/sid-fetch.sh" "$ROOT" duckdb

@@ -9,12 +9,12 @@
 
 set -euo pipefail
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-STATE=$(realpath -m "${STATE:?folder of the servers state}")
 CACHE=$(realpath -m "${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/coldtier}")
-mkdir -p "$STATE" "$CACHE"
+mkdir -p "$CACHE"
 
 # server NAME: sets DIR and PIDF, and lets one script at a time work on this server.
 server() {
+  STATE=$(realpath -m "${STATE:?folder of the state}")
   NAME=$1 DIR=$STATE/$1 PIDF=$STATE/$1/pid
   mkdir -p "$DIR"
   exec 9>"$DIR/lock"

@@ -2,7 +2,7 @@
 # Unpacks packages of Debian sid, with their libc and libraries, into a folder. The machine's own packages,
 # lists and dpkg are not touched. The mirror is that of the machine's own apt sources. Done once: a second
 # call finds the stamp and ends.
-# usage: STATE=folder sid-fetch.sh FOLDER PACKAGE...
+# usage: sid-fetch.sh FOLDER PACKAGE...
 . "$(dirname "$0")/lib.sh"
 DEST=$(realpath -m "$1"); shift
 STAMP=$DEST/.unpacked.$(tr ' /' '__' <<<"$*")

@@ -80,7 +80,7 @@ func run(ctx context.Context) error {
 		if !ok {
 			return fmt.Errorf("table %q: want database.table", name)
 		}
-		if _, err := db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS `"+database+"` DEFAULT CHARACTER SET utf8mb4"); err != nil { //nolint:gosec // the user's own word
+		if _, err := db.ExecContext(ctx, "CREATE DATABASE IF NOT EXISTS `"+database+"` DEFAULT CHARACTER SET utf8mb4"); err != nil {
 			return err
 		}
 		var partitions []snowflake.Day

@@ -1,0 +1,12 @@
+-- The archive role: `migrate`, `check`, `archive`, `verify`, `fetch`, `status`, `hold`. It reads warm and can
+-- change nothing there. Run as an administrator on MySQL 8 or 9, or MariaDB 10.6 or later; adapt the names of
+-- the databases, the hosts and the password. Where the manifest lies on another server than warm, run the user's
+-- statement on both and each grant on its own.
+
+CREATE USER IF NOT EXISTS coldtier_archive@'%' IDENTIFIED BY 'change-this-password';
+
+-- Warm: one grant for each database, or a pattern as here (\_ is a plain underscore).
+GRANT SELECT ON `im\_%`.* TO coldtier_archive@'%';
+
+-- The manifest. CREATE, ALTER, DROP, INDEX and REFERENCES are for `migrate` alone.
+GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES ON `coldtier`.* TO coldtier_archive@'%';

@@ -1,0 +1,201 @@
+// Package sql_test proves that the roles of this folder may do what their jobs need and nothing else.
+package sql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/coldtier/coldtier/tests/chat"
+	"github.com/coldtier/coldtier/tests/stack"
+
+	"github.com/coldtier/coldtier/archive/snowflake"
+)
+
+// roles are the connections of a test: warm's and the manifest's databases and the users of both files.
+type roles struct {
+	admin, archive, purge *sql.DB
+	warm, manifest, other string // databases
+}
+
+// apply runs the files, with names that no other test has in place of the files' own.
+func apply(t *testing.T) roles {
+	t.Helper()
+	ctx := deadline(t)
+	dsn := stack.MySQL(t) // skips without a server
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := roles{admin: stack.OpenMySQL(t, dsn), other: cfg.DBName}
+	id := stack.Unique("g")
+	r.warm, r.manifest = id+"_im_00", id+"_manifest"
+	for _, db := range []string{r.warm, r.manifest} {
+		exec(t, r.admin, "CREATE DATABASE "+db)
+		t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP DATABASE "+db) })
+	}
+	for name, role := range map[string]**sql.DB{"archive": &r.archive, "purge": &r.purge} {
+		file, err := os.ReadFile(name + ".sql")
+		if err != nil {
+			t.Fatal(err)
+		}
+		user := id + name[:1]
+		text := strings.NewReplacer("`im\\_%`", "`"+id+"\\_im\\_%`", "`coldtier`", "`"+r.manifest+"`", "coldtier_"+name+"@", user+"@",
+			"change-this-password", "Pass-word-1").Replace(string(file))
+		text = regexp.MustCompile(`(?m)^--.*$`).ReplaceAllString(text, "")
+		for statement := range strings.SplitSeq(text, ";") {
+			if statement = strings.TrimSpace(statement); statement != "" {
+				if _, err := r.admin.ExecContext(ctx, statement); err != nil {
+					t.Fatalf("%s.sql: %s: %v", name, statement, err)
+				}
+			}
+		}
+		t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP USER "+user+"@'%'") })
+		c := cfg.Clone()
+		c.User, c.Passwd, c.DBName = user, "Pass-word-1", ""
+		*role = stack.OpenMySQL(t, c.FormatDSN())
+	}
+	return r
+}
+
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func exec(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(deadline(t), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// refused wants an access error: a table, a database, a command or a global one.
+func refused(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	_, err := db.ExecContext(deadline(t), statement)
+	var my *mysql.MySQLError
+	if !errors.As(err, &my) || (my.Number != 1044 && my.Number != 1142 && my.Number != 1227 && my.Number != 1370) {
+		t.Errorf("%s: %v; want it refused", statement, err)
+	}
+}
+
+// fill makes a table of chat, partitioned by day: 2026-05-01 and 2026-05-02.
+func (r roles) fill(t *testing.T) (table string) {
+	t.Helper()
+	g, err := chat.New(chat.Config{Seed: 1, From: snowflake.MakeDay(2026, 5, 1), Days: 2, Messages: 200})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table = r.warm + ".msg_content_00"
+	if err := chat.Create(deadline(t), r.admin, table, g.Days()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chat.Load(deadline(t), g, chat.Target{DB: r.admin, Table: table}); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func TestArchiveRoleReadsWarmAndOwnsTheManifest(t *testing.T) {
+	t.Parallel()
+	r := apply(t)
+	table := r.fill(t)
+	for _, s := range []string{
+		"SELECT * FROM " + table + " LIMIT 1",
+		"SHOW CREATE TABLE " + table,
+		"SELECT * FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = '" + r.warm + "'",
+		"CREATE TABLE " + r.manifest + ".a (i INT PRIMARY KEY, j INT)",
+		"ALTER TABLE " + r.manifest + ".a ADD COLUMN k INT, ADD INDEX (j)",
+		"INSERT INTO " + r.manifest + ".a VALUES (1, 2, 3)",
+		"UPDATE " + r.manifest + ".a SET j = 4",
+		"DELETE FROM " + r.manifest + ".a",
+		"DROP TABLE " + r.manifest + ".a",
+	} {
+		exec(t, r.archive, s)
+	}
+	for _, s := range []string{
+		"DELETE FROM " + table + " WHERE msg_id = 1",
+		"UPDATE " + table + " SET status = 9 WHERE msg_id = 1",
+		"INSERT INTO " + table + " SELECT * FROM " + table,
+		"ALTER TABLE " + table + " DROP PARTITION p20260501",
+		"TRUNCATE TABLE " + table,
+		"DROP TABLE " + table,
+		"CREATE TABLE " + r.warm + ".x (i INT)",
+		"CREATE TABLE " + r.other + ".x (i INT)",
+	} {
+		refused(t, r.archive, s)
+	}
+}
+
+func TestPurgeRoleDeletesAndExchangesAndNoMore(t *testing.T) {
+	t.Parallel()
+	r := apply(t)
+	table, staging := r.fill(t), r.warm+".staging"
+	exec(t, r.archive, "CREATE TABLE "+r.manifest+".a (i INT PRIMARY KEY)")
+	rows := func(of string) (n int) {
+		t.Helper()
+		if err := r.admin.QueryRowContext(deadline(t), "SELECT COUNT(*) FROM "+of).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	// By rows: under a lock, one day.
+	tx, err := r.purge.BeginTx(deadline(t), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	for _, s := range []string{
+		"SELECT COUNT(*) FROM (SELECT msg_id FROM " + table + " PARTITION (p20260502) FOR UPDATE) q",
+		"DELETE FROM " + table + " PARTITION (p20260502)",
+	} {
+		if _, err := tx.ExecContext(deadline(t), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := rows(table); n != 100 {
+		t.Errorf("%d rows after the delete, want 100", n)
+	}
+	// By partitions: there and back, and at last away.
+	for _, s := range []string{
+		"CREATE TABLE " + staging + " LIKE " + table,
+		"ALTER TABLE " + staging + " REMOVE PARTITIONING",
+		"ALTER TABLE " + table + " EXCHANGE PARTITION p20260501 WITH TABLE " + staging,
+		"INSERT INTO " + table + " SELECT s.* FROM " + staging + " s LEFT JOIN " + table + " t USING (msg_id) WHERE t.msg_id IS NULL",
+		"DELETE FROM " + table,
+		"ALTER TABLE " + table + " DROP PARTITION p20260501",
+		"DROP TABLE " + staging,
+		"SHOW REPLICA STATUS",
+		"SHOW GLOBAL STATUS LIKE 'Threads_running'",
+		"INSERT INTO " + r.manifest + ".a VALUES (1)",
+		"UPDATE " + r.manifest + ".a SET i = 2",
+		"DELETE FROM " + r.manifest + ".a",
+	} {
+		exec(t, r.purge, s)
+	}
+	if n := rows(table); n != 0 {
+		t.Errorf("%d rows are left, want none", n)
+	}
+	for _, s := range []string{
+		"UPDATE " + table + " SET status = 9 WHERE msg_id = 1",
+		"CREATE TABLE " + r.manifest + ".x (i INT)",
+		"DROP TABLE " + r.manifest + ".a",
+		"CREATE TABLE " + r.other + ".x (i INT)",
+		"CREATE USER x@localhost",
+	} {
+		refused(t, r.purge, s)
+	}
+}
