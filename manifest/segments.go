@@ -2,18 +2,22 @@ package manifest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/archive/segment"
+	"github.com/coldtier/coldtier/archive/snowflake"
 )
 
 // SegmentQuery asks for the segments of a conversation around a cursor. Without a
-// cursor it is those from the newest end.
+// cursor it is those from the newest end, or from the oldest.
 type SegmentQuery struct {
 	Conversation []byte  // canonical text
-	Before       *uint64 // exclusive; or
-	After        *uint64 // exclusive
+	Before       *uint64        // exclusive; or
+	After        *uint64        // exclusive; or
+	Oldest       bool           // from the oldest end
+	Until        *snowflake.Day // segments of this day and the days before it alone
 	Limit        int
 }
 
@@ -30,13 +34,24 @@ type SegmentRef struct {
 	ClickHouse bool // its rows are in ClickHouse as well: so of every generation that was verified
 }
 
-const segmentColumns = `SELECT g.slice_id, s.day, s.db_name, s.table_name, c.generation, c.attempt, c.schema_hash, o.name, o.file,
+// segmentQuery finds the places of the live segments first, from the index alone
+// (it holds the primary key too): so a segment that is passed over costs no look-up
+// of its row. Arguments: index, condition on the cursor, order twice.
+const segmentQuery = `SELECT p.slice_id, p.day, p.db_name, p.table_name, c.generation, c.attempt, c.schema_hash, o.name, o.file,
 	g.conversation, g.min_cursor, g.max_cursor, g.first_row, g.row_count, g.first_group, g.last_group, g.sum_hi, g.sum_lo
-	FROM segments g FORCE INDEX (%s)
-	STRAIGHT_JOIN slices s ON s.id = g.slice_id AND s.live_token = g.token AND s.live_generation > 0
-	STRAIGHT_JOIN copies c ON c.slice_id = g.slice_id AND c.generation = s.live_generation
-	STRAIGHT_JOIN objects o ON o.slice_id = g.slice_id AND o.token = g.token AND o.seq = g.object_seq
-	WHERE g.source_id = ? AND g.conversation = ? AND `
+	FROM (SELECT g.slice_id, g.token, g.object_seq, g.seq, s.day, s.db_name, s.table_name, s.live_generation
+		FROM segments g FORCE INDEX (%[1]s)
+		STRAIGHT_JOIN slices s ON s.id = g.slice_id AND s.live_token = g.token AND s.live_generation > 0
+		WHERE g.source_id = ? AND g.conversation = ? AND %[2]s%[4]s ORDER BY %[3]s LIMIT ?) p
+	STRAIGHT_JOIN segments g ON g.slice_id = p.slice_id AND g.token = p.token AND g.object_seq = p.object_seq AND g.seq = p.seq
+	STRAIGHT_JOIN copies c ON c.slice_id = p.slice_id AND c.generation = p.live_generation
+	STRAIGHT_JOIN objects o ON o.slice_id = p.slice_id AND o.token = p.token AND o.seq = p.object_seq
+	ORDER BY %[3]s`
+
+const (
+	beforeOrder = "g.max_cursor DESC, g.min_cursor DESC, g.slice_id DESC"
+	afterOrder  = "g.min_cursor, g.max_cursor, g.slice_id"
+)
 
 // Segments gives the live segments of a conversation that can hold rows before
 // (after) a cursor, nearest first in page order: Before by falling MaxCursor,
@@ -58,8 +73,8 @@ func (s *Store) Segments(ctx context.Context, q SegmentQuery) ([]SegmentRef, err
 	switch {
 	case len(q.Conversation) > MaxConversation:
 		return fail(fmt.Errorf("%w: %d bytes", ErrConversation, len(q.Conversation)))
-	case q.Before != nil && q.After != nil:
-		return fail(fmt.Errorf("before and after at once"))
+	case q.Before != nil && (q.After != nil || q.Oldest):
+		return fail(errors.New("before and after at once"))
 	case q.Limit <= 0:
 		return fail(fmt.Errorf("a limit of %d", q.Limit))
 	}
@@ -68,17 +83,22 @@ func (s *Store) Segments(ctx context.Context, q SegmentQuery) ([]SegmentRef, err
 		return fail(err)
 	}
 	args := []any{src, q.Conversation}
-	var query string
+	index, order, where, until := "page_before", beforeOrder, "TRUE", ""
 	switch {
 	case q.After != nil:
-		query = fmt.Sprintf(segmentColumns, "page_after") + "g.max_cursor > ? ORDER BY g.min_cursor, g.max_cursor, g.slice_id LIMIT ?"
+		index, order, where = "page_after", afterOrder, "g.max_cursor > ?"
 		args = append(args, *q.After)
 	case q.Before != nil:
-		query = fmt.Sprintf(segmentColumns, "page_before") + "g.min_cursor < ? ORDER BY g.max_cursor DESC, g.min_cursor DESC, g.slice_id DESC LIMIT ?"
+		where = "g.min_cursor < ?"
 		args = append(args, *q.Before)
-	default:
-		query = fmt.Sprintf(segmentColumns, "page_before") + "TRUE ORDER BY g.max_cursor DESC, g.min_cursor DESC, g.slice_id DESC LIMIT ?"
+	case q.Oldest:
+		index, order = "page_after", afterOrder
 	}
+	if q.Until != nil {
+		until = " AND s.day <= ?"
+		args = append(args, *q.Until)
+	}
+	query := fmt.Sprintf(segmentQuery, index, where, order, until)
 	rows, err := s.db.QueryContext(ctx, query, append(args, q.Limit)...)
 	if err != nil {
 		return fail(err)

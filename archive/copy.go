@@ -1,0 +1,295 @@
+package archive
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/manifest"
+)
+
+// scanRanges is into how many ranges of equal time a slice is cut, each read by a
+// connection of its own.
+const scanRanges = 3
+
+// copySlice makes a copy of a slice: its objects are in the bucket and its rows in
+// ClickHouse when it returns, and nothing refers to them yet.
+func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table, gen uint32, progress Progress) (_ *manifest.Copy, err error) {
+	s := lease.Slice()
+	if err := t.Reload(ctx); err != nil {
+		return nil, err
+	}
+	now, err := a.Manifest.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &manifest.Copy{SliceKey: s.SliceKey, Lo: s.Lo, Hi: s.Hi, Generation: gen, Attempt: lease.Attempt(),
+		Schema: t.Schema(), ShowCreate: t.ShowCreate(), CopiedAt: now}
+	if err := a.Rows.Fit(ctx, []*message.Schema{c.Schema}); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(a.cfg.TempDir, "coldtier-")
+	if err != nil {
+		return nil, fmt.Errorf("temporary folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	perSlice := a.cfg.Memory / int64(a.cfg.Workers)
+	sort := newSorter(c.Schema, dir, int(perSlice/4))
+	defer func() { err = errors.Join(err, sort.close()) }()
+
+	keep, err := a.former(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if c.Chunks, err = a.scan(ctx, t, s, sort, keep, progress); err != nil {
+		return nil, fmt.Errorf("scan: %w", err)
+	}
+	scanned := c.Schema
+	if err := t.Reload(ctx); err != nil {
+		return nil, err
+	}
+	if !t.Schema().Equal(scanned) {
+		return nil, fmt.Errorf("the columns of %s changed while it was copied; the next run copies it with the new ones", t.Shard())
+	}
+	if keep != nil {
+		if err := a.carry(ctx, keep, c, sort); err != nil {
+			return nil, fmt.Errorf("carry rows of generation %d: %w", keep.copy.Generation, err)
+		}
+	}
+	if err := a.step(ctx, "archive.scanned"); err != nil {
+		return nil, err
+	}
+	if err := a.store(ctx, c, sort, dir); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// scan reads the slice's rows into the sorter and gives its chunks.
+func (a *Archiver) scan(ctx context.Context, t Table, s manifest.Slice, sort *sorter, keep *former, progress Progress) ([]manifest.Chunk, error) {
+	if s.Lo == s.Hi { // a day that never was, where a zone skipped one
+		return []manifest.Chunk{{From: s.Lo, To: s.Hi, State: manifest.ChunkPresent}}, nil
+	}
+	parts := make([][]manifest.Chunk, scanRanges)
+	g, gctx := errgroup.WithContext(ctx)
+	step := (s.Hi - s.Lo) / scanRanges
+	for i := range scanRanges {
+		from, to := s.Lo+uint64(i)*step, s.Lo+uint64(i+1)*step
+		if i == scanRanges-1 {
+			to = s.Hi
+		}
+		if from == to {
+			continue
+		}
+		g.Go(func() error {
+			next := from
+			err := t.Scan(gctx, from, to, func(ch message.Chunk) error {
+				if ch.From != next || ch.To < ch.From || ch.To > to {
+					return fmt.Errorf("chunk [%d, %d) does not follow on %d: the scan has a gap", ch.From, ch.To, next)
+				}
+				next = ch.To
+				parts[i] = append(parts[i], manifest.Chunk{From: ch.From, To: ch.To, Warm: ch.Fingerprint, State: manifest.ChunkPresent})
+				progress.Rows(ch.Batch.Len())
+				keep.see(i, ch.Batch)
+				return sort.add(ch.Batch)
+			})
+			if err == nil && next != to {
+				err = fmt.Errorf("the scan of [%d, %d) ended at %d", from, to, next)
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	chunks := slices.Concat(parts...)
+	for i := range chunks {
+		chunks[i].Seq = i
+	}
+	return chunks, nil
+}
+
+// former is the verified generation before the one being made, and what is to be
+// carried from it.
+type former struct {
+	copy *manifest.Copy
+	// touched says of each of its chunks whether warm may no longer have all of its
+	// rows: the purge was at it, or it holds rows that were carried before.
+	touched []bool
+	rows    [scanRanges][]uint64 // IDs that warm has, of each range of the scan, ascending
+}
+
+// former loads the generation whose rows the next one must not lose; nil when
+// there is none.
+func (a *Archiver) former(ctx context.Context, s manifest.Slice) (*former, error) {
+	if s.Live == 0 {
+		return nil, nil //nolint:nilnil // the first generation has none before it
+	}
+	c, err := a.Manifest.LoadCopy(ctx, s.ID, s.Live)
+	if err != nil {
+		return nil, err
+	}
+	f := &former{copy: c, touched: make([]bool, len(c.Chunks))}
+	for i, ch := range c.Chunks {
+		f.touched[i] = ch.State != manifest.ChunkPresent || ch.Carried.Rows > 0 || s.Reason == manifest.ReasonLate
+	}
+	return f, nil
+}
+
+// see notes which rows warm has. Ranges are seen at once, each in order.
+func (f *former) see(part int, b *message.Batch) {
+	if f == nil {
+		return
+	}
+	for i := range b.Len() {
+		f.rows[part] = append(f.rows[part], b.MessageID(i))
+	}
+}
+
+// carry adds to the sorter the former generation's rows that warm no longer has
+// because the purge deleted them (or may have: where a delete's outcome is
+// unknown, or where a whole chunk has vanished, the rows are kept). Rows that warm
+// has win over the former generation's of the same message ID. Rows of chunks that
+// nothing touched follow warm: what was deleted there by its users stays deleted.
+func (a *Archiver) carry(ctx context.Context, f *former, c *manifest.Copy, sort *sorter) error {
+	warm := slices.Concat(f.rows[:]...)
+	count := func(from, to uint64) int {
+		lo, _ := slices.BinarySearch(warm, from)
+		hi, _ := slices.BinarySearch(warm, to)
+		return hi - lo
+	}
+	any := false
+	for i, ch := range f.copy.Chunks {
+		if !f.touched[i] && ch.Warm.Rows > 0 && count(ch.From, ch.To) == 0 {
+			f.touched[i] = true
+		}
+		any = any || f.touched[i]
+	}
+	if !any {
+		return nil
+	}
+	for _, col := range f.copy.Schema.Columns() {
+		if c.Schema.Index(col.Name) < 0 {
+			return fmt.Errorf("column %s was dropped from %s since, and rows that are no longer in MySQL have values in it: add the column again (NULL) so that they can be kept", col.Name, c.Shard)
+		}
+	}
+	var h message.Hasher
+	read := message.Fingerprint{}
+	err := a.verifier.readBack(ctx, f.copy, func(b *message.Batch) error {
+		read = read.Add(h.Batch(b, 0, b.Len()))
+		kept := message.NewBatch(b.Schema())
+		for i := range b.Len() {
+			id := b.MessageID(i)
+			if !f.touched[chunkOf(f.copy.Chunks, id)] {
+				continue
+			}
+			if _, inWarm := slices.BinarySearch(warm, id); inWarm {
+				continue
+			}
+			if err := kept.AppendFrom(b, i); err != nil {
+				return err
+			}
+		}
+		kept, err := message.Project(kept, c.Schema)
+		if err != nil {
+			return err
+		}
+		for i := range kept.Len() {
+			ch := &c.Chunks[chunkOf(c.Chunks, kept.MessageID(i))]
+			ch.Carried = ch.Carried.Add(h.Batch(kept, i, i+1))
+		}
+		return sort.add(kept)
+	})
+	if err != nil {
+		return err
+	}
+	if want := f.copy.Fingerprint(); read != want {
+		return fmt.Errorf("%w: generation %d reads %s, its commit says %s", ErrMismatch, f.copy.Generation, read, want)
+	}
+	return nil
+}
+
+// chunkOf is the chunk an ID of the slice lies in; the chunks cover the slice.
+func chunkOf(chunks []manifest.Chunk, id uint64) int {
+	i, found := slices.BinarySearchFunc(chunks, id, func(ch manifest.Chunk, id uint64) int { return cmp.Compare(ch.From, id) })
+	if !found {
+		i--
+	}
+	return min(max(i, 0), len(chunks)-1)
+}
+
+// store writes the sorted rows to the bucket and to ClickHouse.
+func (a *Archiver) store(ctx context.Context, c *manifest.Copy, sort *sorter, dir string) error {
+	rows, err := a.Rows.Insert(ctx, c.ID(), c.Schema)
+	if err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(2 + max(4, a.cfg.Uploads/a.cfg.Workers))
+	inserts := make(chan *message.Batch, 4)
+	g.Go(func() error {
+		for b := range inserts {
+			if err := rows.Write(gctx, b, 0, b.Len()); err != nil {
+				return err
+			}
+		}
+		return rows.Close(gctx)
+	})
+	up := &uploads{a: a, ctx: gctx, g: g, copy: c, dir: dir}
+	// The blocks are produced in the group too, so that the first failure of any part ends all.
+	g.Go(func() error {
+		defer close(inserts)
+		err := sort.sorted(func(b *message.Batch) error {
+			select {
+			case inserts <- b:
+			case <-gctx.Done():
+				return context.Cause(gctx)
+			}
+			return up.add(b)
+		})
+		return errors.Join(err, up.finish(err != nil))
+	})
+	if err := g.Wait(); err != nil {
+		rows.Abort()
+		return err
+	}
+	slices.SortFunc(up.objects, func(x, y manifest.Object) int { return cmp.Compare(x.Key, y.Key) })
+	c.Objects = up.objects
+	stored := uint64(0)
+	for i := range c.Objects {
+		stored += uint64(c.Objects[i].File.Rows) //nolint:gosec // a count
+	}
+	if want := c.Fingerprint().Rows; stored != want {
+		return fmt.Errorf("%w: %d rows were scanned, %d written", ErrMismatch, want, stored)
+	}
+	return a.step(ctx, "archive.stored")
+}
+
+type uploads struct {
+	a    *Archiver
+	ctx  context.Context
+	g    *errgroup.Group
+	copy *manifest.Copy
+	dir  string
+
+	conv  []byte
+	parts []part // of the conversation that is being gathered
+	bytes int
+	big   *bigFile // when it outgrew parts
+
+	mu      sync.Mutex
+	objects []manifest.Object
+}
+
+// part is rows [from, to) of a block.
+type part struct {
+	b        *message.Batch
+	from, to int
+}

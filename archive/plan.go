@@ -1,0 +1,197 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/coldtier/coldtier/archive/snowflake"
+	"github.com/coldtier/coldtier/manifest"
+)
+
+// Work is what is to be done with one slice.
+type Work struct {
+	manifest.Slice
+	Action Action `json:"action"`
+	New    bool   `json:"new"` // not yet in the manifest
+	table  Table
+}
+
+// Action is what a run does with a slice.
+type Action string
+
+// The actions.
+const (
+	ActionCopy   Action = "copy"   // copy, commit, verify
+	ActionVerify Action = "verify" // committed by a run that did not live to verify it
+	ActionLate   Action = "late"   // rows turned up after the purge: copy a further generation
+)
+
+// Plan is what a run would do, oldest day first. Making it changes nothing.
+type Plan struct {
+	Newest snowflake.Day `json:"newest_day"` // the youngest day that is old enough
+	Work   []Work        `json:"slices"`
+}
+
+// Plan lists the slices that are old enough and not yet copied and verified.
+//
+// Every day from the first to the youngest that is old enough gets a slice in
+// every table, also one without rows, so that "nothing there" and "not looked at"
+// differ. The first day is the oldest that any table of the source has rows or
+// slices for, or the selection's From.
+func (a *Archiver) Plan(ctx context.Context, sel Selection) (*Plan, error) {
+	now, err := a.Manifest.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest := snowflake.DayAt(now.Add(-a.cfg.After), a.Zone).Add(-1)
+	if a.cfg.After <= 0 {
+		newest = snowflake.DayAt(now, a.Zone).Add(-1) // a day in progress is never archived
+	}
+	for _, d := range []*snowflake.Day{sel.From, sel.To} {
+		if d != nil && newest.Before(*d) {
+			return nil, fmt.Errorf("day %s: %w: archive.after is %s, so %s is the youngest day that may be (by the manifest database's clock, %s)",
+				d, ErrTooYoung, a.cfg.After, newest, now.UTC().Format(time.RFC3339))
+		}
+	}
+	if sel.From != nil && sel.To != nil && sel.To.Before(*sel.From) {
+		return nil, fmt.Errorf("no day lies from %s to %s: the first is after the last", sel.From, sel.To)
+	}
+	var tables []tableDays
+	for _, t := range a.Tables {
+		if ok, err := matchShard(sel.Shard, t.Shard()); err != nil {
+			return nil, err
+		} else if !ok {
+			continue
+		}
+		if err := t.EpochFits(ctx); err != nil {
+			return nil, fmt.Errorf("table %s: %w: %w", t.Shard(), ErrUnsafe, err)
+		}
+		td, err := a.days(ctx, t, newest)
+		if err != nil {
+			return nil, fmt.Errorf("table %s: %w", t.Shard(), err)
+		}
+		tables = append(tables, td)
+	}
+	if len(tables) == 0 {
+		return nil, fmt.Errorf("no warm table matches shard %q", sel.Shard)
+	}
+	first := newest
+	for _, td := range tables {
+		if td.first.Before(first) {
+			first = td.first
+		}
+	}
+	if sel.From != nil {
+		first = *sel.From
+	}
+	last := newest
+	if sel.To != nil {
+		last = *sel.To
+	}
+	p := &Plan{Newest: newest}
+	for _, td := range tables {
+		work, err := a.work(td, first, last)
+		if err != nil {
+			return nil, fmt.Errorf("table %s: %w", td.table.Shard(), err)
+		}
+		p.Work = append(p.Work, work...)
+	}
+	slices.SortStableFunc(p.Work, func(x, y Work) int { return x.Day.Compare(y.Day) })
+	return p, nil
+}
+
+func matchShard(glob string, s manifest.Shard) (bool, error) {
+	if glob == "" {
+		return true, nil
+	}
+	ok, err := path.Match(glob, s.String())
+	if err != nil {
+		return false, fmt.Errorf("shard glob %q: %w", glob, err)
+	}
+	return ok, nil
+}
+
+// tableDays is what a table and the manifest hold of its days up to the newest
+// that is old enough.
+type tableDays struct {
+	table  Table
+	known  map[snowflake.Day]manifest.Slice
+	filled map[snowflake.Day]bool // days with rows in warm
+	first  snowflake.Day          // oldest of both
+}
+
+func (a *Archiver) days(ctx context.Context, t Table, newest snowflake.Day) (tableDays, error) {
+	td := tableDays{table: t, known: map[snowflake.Day]manifest.Slice{}, filled: map[snowflake.Day]bool{}, first: newest}
+	known, err := a.Manifest.Slices(ctx, manifest.Filter{Shard: t.Shard().String(), To: &newest})
+	if err != nil {
+		return td, err
+	}
+	for _, s := range known {
+		td.known[s.Day] = s
+		if s.Day.Before(td.first) {
+			td.first = s.Day
+		}
+	}
+	_, end, err := a.Layout.Window(newest, a.Zone)
+	if err != nil {
+		return td, err
+	}
+	// From row to row and over the rest of its day: as many queries as days with rows.
+	for from := uint64(0); from < end; {
+		id, ok, err := t.NextID(ctx, from)
+		if err != nil {
+			return td, err
+		}
+		if !ok || id >= end {
+			break
+		}
+		day := a.Layout.DayOf(id, a.Zone)
+		td.filled[day] = true
+		if day.Before(td.first) {
+			td.first = day
+		}
+		if _, from, err = a.Layout.Window(day, a.Zone); err != nil {
+			return td, err
+		}
+	}
+	return td, nil
+}
+
+func (a *Archiver) work(td tableDays, first, last snowflake.Day) ([]Work, error) {
+	var out []Work
+	for day := first; !last.Before(day); day = day.Next() {
+		w := Work{Action: ActionCopy, table: td.table}
+		s, known := td.known[day]
+		if known {
+			w.Slice = s
+			switch s.State {
+			case manifest.Pending, manifest.Copying:
+			case manifest.Committed:
+				if a.cfg.Verify == VerifyLater {
+					continue
+				}
+				w.Action = ActionVerify
+			case manifest.Purged:
+				if !td.filled[day] {
+					continue
+				}
+				w.Action = ActionLate
+			default:
+				continue
+			}
+			out = append(out, w)
+			continue
+		}
+		lo, hi, err := a.Layout.Window(day, a.Zone)
+		if err != nil {
+			return nil, err
+		}
+		w.New = true
+		w.Slice = manifest.Slice{SliceKey: manifest.SliceKey{Source: a.Source, Shard: td.table.Shard(), Day: day}, Lo: lo, Hi: hi, State: manifest.Pending}
+		out = append(out, w)
+	}
+	return out, nil
+}

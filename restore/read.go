@@ -1,0 +1,206 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/archive/segment"
+	"github.com/coldtier/coldtier/manifest"
+)
+
+// footer is the footer of an object, read once for all parts of a page.
+type footer struct {
+	once   sync.Once
+	reader *segment.Reader
+	err    error
+}
+
+func (w *walk) footer(ref manifest.SegmentRef) *footer {
+	if w.footers == nil {
+		w.footers = map[string]*footer{}
+	}
+	ft := w.footers[ref.Key]
+	if ft == nil {
+		ft = &footer{}
+		w.footers[ref.Key] = ft
+	}
+	return ft
+}
+
+// smallObject is the size up to which a whole object is got in one request
+// instead of its footer and a row group in two.
+const smallObject = 512 << 10
+
+// read gets one part from the bucket: its row group and, at the same time, the
+// footer, each with one ranged GET; a small object with one GET of all of it. The
+// rows come in page order, those inside the anchor alone.
+func (w *walk) read(ctx context.Context, p part, ft *footer) ([]Row, error) {
+	f := p.ref.File
+	get := func(ctx context.Context, off, n int64) ([]byte, error) {
+		w.requests.Add(1)
+		return w.f.Objects.ReadRange(ctx, p.ref.Key, off, n)
+	}
+	rg := f.RowGroups[p.group]
+	var data []byte
+	if f.Size <= smallObject && len(f.RowGroups) == 1 {
+		all, err := get(ctx, 0, f.Size)
+		if err != nil {
+			return nil, err
+		}
+		ft.once.Do(func() {
+			ft.reader, ft.err = segment.OpenFooter(f, all[f.Footer.Offset:f.Footer.Offset+f.Footer.Length])
+		})
+		data = all[rg.Offset : rg.Offset+rg.Length]
+	} else {
+		g, gctx := errgroup.WithContext(ctx)
+		g.Go(func() error {
+			ft.once.Do(func() {
+				raw, err := get(ctx, f.Footer.Offset, f.Footer.Length)
+				if err == nil {
+					ft.reader, err = segment.OpenFooter(f, raw)
+				}
+				ft.err = err
+			})
+			return ft.err
+		})
+		g.Go(func() (err error) {
+			data, err = get(gctx, rg.Offset, rg.Length)
+			return err
+		})
+		if err := g.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	if ft.err != nil {
+		return nil, ft.err
+	}
+	b, err := ft.reader.ReadGroup(p.group, data)
+	if err != nil {
+		return nil, err
+	}
+	return w.select1(b, FromBucket), nil
+}
+
+// select1 gives a batch's rows of the conversation inside the anchor, in page order.
+func (w *walk) select1(b *message.Batch, from Store) []Row {
+	var rows []Row
+	for i := range b.Len() {
+		if bytes.Equal(b.Conversation(i), w.q.Conversation) && w.inside(b.Cursor(i)) {
+			rows = append(rows, Row{b, i, from})
+		}
+	}
+	if w.newest {
+		slices.Reverse(rows)
+	}
+	return rows
+}
+
+// merge adds rows to those loaded, in page order; a row that is there already (by
+// its cursor and message ID) is not added again.
+func (w *walk) merge(rows []Row) {
+	w.rows = append(w.rows, rows...)
+	slices.SortStableFunc(w.rows, func(a, b Row) int {
+		c := message.Compare(a.Batch, a.Index, b.Batch, b.Index)
+		if w.newest {
+			return -c
+		}
+		return c
+	})
+	w.rows = slices.CompactFunc(w.rows, func(a, b Row) bool { return a.MessageID() == b.MessageID() && a.Cursor() == b.Cursor() })
+}
+
+// clickhouse reads the nearest of the parts from ClickHouse with one query: of the
+// segments that share the first one's schema. It is false when a copy there is not
+// verified.
+func (w *walk) clickhouse(ctx context.Context, batch []part) (bool, error) {
+	schema := batch[0].ref.Schema
+	n := 0
+	var ids []manifest.CopyID
+	for n < len(batch) && batch[n].ref.Schema.Equal(schema) {
+		ref := batch[n].ref
+		if !ref.ClickHouse {
+			break
+		}
+		id := manifest.CopyID{Shard: ref.Slice.Shard, Day: ref.Slice.Day, Generation: ref.Generation, Attempt: ref.Attempt}
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+		n++
+	}
+	if n == 0 {
+		return false, nil
+	}
+	chosen := batch[:n]
+	// All parts of the same copies are asked in one, whichever of them are in the batch.
+	of := func(p part) bool {
+		return slices.ContainsFunc(chosen, func(c part) bool { return c.ref.Key == p.ref.Key })
+	}
+	after, before := w.q.After, w.q.Before
+	switch near := w.near(chosen[0]); { // what is nearer was read before
+	case w.newest && near < math.MaxUint64 && (before == nil || near+1 < *before):
+		near++
+		before = &near
+	case !w.newest && near > 0 && (after == nil || near-1 > *after):
+		near--
+		after = &near
+	}
+	for limit := w.limit + 1 - w.safe() + 8; ; limit *= 2 {
+		w.queries++
+		b, err := w.f.Rows.Page(ctx, ids, schema, w.q.Conversation, after, before, limit, w.newest)
+		if err != nil {
+			return false, err
+		}
+		rows := w.select1(b, FromClickHouse)
+		if len(rows) < limit { // all there is
+			w.merge(rows)
+			w.parts = slices.DeleteFunc(w.parts, of)
+			return true, nil
+		}
+		far := rows[len(rows)-1].Cursor()
+		if far == rows[0].Cursor() {
+			continue // one cursor fills the answer: ask for more, or the page would never end
+		}
+		w.merge(rows)
+		// What is left of these parts lies at or behind the far end. The first part may
+		// be behind others now, so they are put in order again.
+		w.parts = slices.DeleteFunc(w.parts, func(p part) bool {
+			if !of(p) {
+				return false
+			}
+			if w.newest {
+				return p.min > far
+			}
+			return p.max < far
+		})
+		for i := range w.parts {
+			if of(w.parts[i]) {
+				if w.newest {
+					w.parts[i].max = min(w.parts[i].max, far)
+				} else {
+					w.parts[i].min = max(w.parts[i].min, far)
+				}
+			}
+		}
+		w.order()
+		return true, nil
+	}
+}
+
+func (w *walk) miss(p part, err error) {
+	reason := "it cannot be read: " + err.Error()
+	switch {
+	case errors.Is(err, ErrNotFound):
+		reason = "the object is missing from the bucket: " + err.Error()
+	case errors.Is(err, segment.ErrCorrupt):
+		reason = "the object is damaged: " + err.Error()
+	}
+	w.f.Log.Error("part of the history cannot be read", "slice", p.ref.Slice.String(), "key", p.ref.Key, "error", err)
+	w.missing = append(w.missing, Missing{Slice: p.ref.Slice, Key: p.ref.Key, MinCursor: p.ref.Span.MinCursor, MaxCursor: p.ref.Span.MaxCursor, Reason: reason})
+}
