@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/coldtier/coldtier/archive"
+	"github.com/coldtier/coldtier/archive/purge"
 	"github.com/coldtier/coldtier/cmd/coldtier/config"
+	"github.com/coldtier/coldtier/manifest"
 )
 
 // The exit codes.
@@ -44,23 +47,37 @@ func mark(err, as error) error {
 
 func usage(format string, args ...any) error { return mark(fmt.Errorf(format, args...), errUsage) }
 
-// verdicts turns errors into exit codes: the first line that matches counts. So
-// what a verb itself says of its whole run (usage, in part) comes first, then what
-// is dangerous, then what is merely wrong.
-func verdicts() []verdict {
-	return []verdict{
-		{exitUsage, "usage", []error{errUsage}},
-		{exitPartial, "partial", []error{errPartial}},
-		{exitRefused, "refused", []error{errUnsafe}},
-		{exitUsage, "setup", []error{errSetup}},
-		{exitFailed, "interrupted", []error{errInterrupted, context.Canceled}},
-	}
-}
+// Words for the kinds of errors, in JSON documents and in the manifest's runs.
+const (
+	kindConfiguration = "configuration"
+	kindUsage         = "usage"
+	kindSetup         = "setup"
+	kindPartial       = "partial"
+	kindRefused       = "refused"
+	kindLeased        = "leased"
+	kindInterrupted   = "interrupted"
+	kindFailed        = "failed"
+)
 
 type verdict struct {
 	code int
 	kind string
 	errs []error
+}
+
+// verdicts turns errors into exit codes: the first line that matches counts. What
+// a verb itself says of its whole run comes first, then what is dangerous, then
+// what is merely wrong.
+func verdicts() []verdict {
+	return []verdict{
+		{exitUsage, kindUsage, []error{errUsage, archive.ErrTooYoung}},
+		{exitPartial, kindPartial, []error{errPartial, purge.ErrPartly}},
+		{exitRefused, kindRefused, []error{errUnsafe, archive.ErrMismatch, archive.ErrUnsafe, purge.ErrDrift, purge.ErrRefused, manifest.ErrHeld, manifest.ErrLag}},
+		{exitLeased, kindLeased, []error{manifest.ErrLeased, purge.ErrLeased}},
+		{exitUsage, kindSetup, []error{errSetup}},
+		{exitPartial, kindPartial, []error{purge.ErrThrottled, purge.ErrHours, purge.ErrLocked}},
+		{exitFailed, kindInterrupted, []error{errInterrupted, context.Canceled}},
+	}
 }
 
 // exit gives an error's exit code and a word for its kind.
@@ -70,7 +87,7 @@ func exit(err error) (code int, kind string) {
 	}
 	var bad *config.Error
 	if errors.As(err, &bad) {
-		return exitUsage, "configuration"
+		return exitUsage, kindConfiguration
 	}
 	for _, v := range verdicts() {
 		for _, e := range v.errs {
@@ -79,5 +96,5 @@ func exit(err error) (code int, kind string) {
 			}
 		}
 	}
-	return exitFailed, "failed"
+	return exitFailed, kindFailed
 }

@@ -64,6 +64,7 @@ type Archive struct {
 	After   time.Duration // a day is copied when its end is this old
 	Memory  int64         // bytes
 	Workers int           // 0: by the machine
+	Verify  string        // full, or later: leave it to `coldtier verify`
 }
 
 // Purge is how rows leave warm.
@@ -84,7 +85,7 @@ func defaults() Config {
 		Source:     Source{Zone: time.UTC, Layout: snowflake.Layout{Shift: 22}},
 		Bucket:     Bucket{Region: "us-east-1", StorageClass: "STANDARD"},
 		ClickHouse: ClickHouse{Protocol: "native", Database: "cold", Username: "default"},
-		Archive:    Archive{After: 180 * day, Memory: 512 << 20},
+		Archive:    Archive{After: 180 * day, Memory: 512 << 20, Verify: "full"},
 		Purge:      Purge{Lag: 168 * time.Hour, Strategy: "auto", MaxReplicaLag: 5 * time.Second, MaxThreadsRunning: 50},
 		Fetch:      Fetch{MaxLimit: 200},
 	}

@@ -144,7 +144,12 @@ func bucket(m *mapping, b *Bucket) {
 	m.require("name", "the bucket's name")
 	m.text("name", &b.Name, checkBucketName)
 	m.text("prefix", &b.Prefix, checkPrefix)
-	m.text("region", &b.Region, checkName)
+	m.text("region", &b.Region, func(s string) error {
+		if s == "" { // the SDK's own configuration has it
+			return nil
+		}
+		return checkName(s)
+	})
 	m.text("endpoint", &b.Endpoint, checkEndpoint)
 	m.flag("path_style", &b.PathStyle)
 	m.flag("compatible", &b.Compatible)
@@ -182,7 +187,7 @@ func archive(m *mapping, a *Archive) {
 	m.later("pack_below", "128KiB")
 	m.size("memory", &a.Memory, 64<<20, math.MaxInt64)
 	m.number("workers", &a.Workers, 0, 256)
-	m.later("verify", "full")
+	m.text("verify", &a.Verify, checkOneOf("full", "later"))
 }
 
 func purge(m *mapping, p *Purge) {

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coldtier/coldtier/archive"
+	"github.com/coldtier/coldtier/manifest"
+)
+
+func (a *app) archiveCommand() *cobra.Command {
+	var s selection
+	c := a.command(&cobra.Command{
+		Use:   "archive",
+		Short: "Copy and verify every slice that is old enough and not yet copied",
+		Long: `Copy every slice (one table on one day) that is older than archive.after and not
+yet copied, oldest day first, and verify each copy. Nothing is deleted. Any number
+of processes may run at once. A slice that fails is named and tried again by the
+next run.`,
+		Example: `  coldtier archive --dry-run
+  coldtier archive
+  coldtier archive --from 2024-01-01 --to 2024-12-31 --shard 'im_0?.*'   backfill`,
+		Args: cobra.NoArgs,
+	}, func(ctx context.Context, _ []string) (result, error) {
+		if err := s.parse(); err != nil {
+			return nil, err
+		}
+		return a.archive(ctx, archive.Selection{From: s.from, To: s.to, Shard: s.shard})
+	})
+	s.flags(c)
+	return a.changes(c)
+}
+
+func (a *app) archive(ctx context.Context, sel archive.Selection) (_ result, err error) {
+	p, err := a.open(ctx, need{warm: true, bucket: true, rows: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = joinClose(err, p) }()
+	ar, err := a.archiver(p)
+	if err != nil {
+		return nil, setup(err)
+	}
+	plan, err := ar.Plan(ctx, sel)
+	if err != nil {
+		return nil, err
+	}
+	if a.dryRun {
+		return &archivePlan{true, plan}, nil
+	}
+	m := a.newMeter("archive")
+	defer m.end()
+	var rep *archive.Report
+	err = a.recorded(ctx, p, "archive", func() (any, error) {
+		if rep, err = ar.Run(ctx, plan, m); err != nil {
+			return nil, err
+		}
+		return rep, archived(rep)
+	})
+	m.end()
+	if rep == nil {
+		return nil, err
+	}
+	return &archiveResult{rep}, err
+}
+
+// archived says what a report means for the run as a whole.
+func archived(r *archive.Report) error {
+	err := r.Err()
+	switch {
+	case len(r.Failed)+len(r.Left) == 0:
+		return nil
+	case len(r.Done) == 0 && len(r.Left) == 0: // all failed: for the reasons they failed
+		return err
+	case len(r.Done) == 0 && len(r.Failed) == 0 && all(r.Left, leased):
+		return fmt.Errorf("%s: %w", count(uint64(len(r.Left)), "slice"), manifest.ErrLeased)
+	case len(r.Failed) == 0 && all(r.Left, leased):
+		return nil // others do the rest
+	}
+	for _, o := range r.Left {
+		err = errors.Join(err, fmt.Errorf("slice %s was left: %w", o.Slice, o.Err))
+	}
+	return mark(err, errPartial)
+}
+
+func leased(o archive.Outcome) bool { return errors.Is(o.Err, manifest.ErrLeased) }
+
+func all[T any](list []T, is func(T) bool) bool {
+	for _, x := range list {
+		if !is(x) {
+			return false
+		}
+	}
+	return true
+}
+
+type archivePlan struct {
+	DryRun bool `json:"dry_run"`
+	*archive.Plan
+}
+
+func (r *archivePlan) text(w io.Writer) {
+	fmt.Fprintf(w, "the youngest day that is old enough is %s\n", r.Newest)
+	if len(r.Work) == 0 {
+		fmt.Fprintln(w, "nothing to do")
+		return
+	}
+	var rows []string
+	for _, s := range r.Work[:min(len(r.Work), maxRows)] {
+		state := string(s.State)
+		if s.New {
+			state = "new"
+		}
+		if s.Reason != "" {
+			state += " (" + s.Reason + ")"
+		}
+		rows = append(rows, row(s.Day, s.Shard, state, s.Action))
+	}
+	table(w, "DAY\tSHARD\tSTATE\tWOULD", rows)
+	andMore(w, len(r.Work))
+	fmt.Fprintf(w, "%s\n", count(uint64(len(r.Work)), "slice"))
+}
+
+type archiveResult struct{ *archive.Report }
+
+func (r *archiveResult) text(w io.Writer) {
+	if len(r.Done) > 0 {
+		var rows []string
+		for _, o := range r.Done[:min(len(r.Done), maxRows)] {
+			note := ""
+			if o.Carried > 0 {
+				note = fmt.Sprintf("%s carried over from the former copy", count(o.Carried, "row"))
+			}
+			if o.Adopted {
+				note = "taken over from a run that died"
+			}
+			rows = append(rows, row(o.Slice.Day, o.Slice.Shard, o.Action, o.State, o.Generation, o.Rows, o.Objects, bytesText(o.Bytes), seconds(o.Seconds), note))
+		}
+		table(w, "DAY\tSHARD\tACTION\tSTATE\tGENERATION\tROWS\tOBJECTS\tBYTES\tTOOK\t", rows)
+		andMore(w, len(r.Done))
+	}
+	for _, o := range r.Left[:min(len(r.Left), maxRows)] {
+		fmt.Fprintf(w, "left    %s: %s\n", o.Slice, printable(o.Error))
+	}
+	for _, o := range r.Failed[:min(len(r.Failed), maxRows)] {
+		fmt.Fprintf(w, "failed  %s: %s\n", o.Slice, printable(o.Error))
+	}
+	rate := ""
+	if r.Seconds > 0 {
+		rate = fmt.Sprintf(", %.0f rows/s", float64(r.Rows)/r.Seconds)
+	}
+	fmt.Fprintf(w, "%s done, %d left, %d failed: %s in %s, %s, %s%s\n", count(uint64(len(r.Done)), "slice"), len(r.Left), len(r.Failed),
+		count(r.Rows, "row"), count(uint64(r.Objects), "object"), bytesText(r.Bytes), seconds(r.Seconds), rate) //nolint:gosec // counts
+}

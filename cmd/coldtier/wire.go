@@ -1,0 +1,360 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/coldtier/coldtier/archive"
+	"github.com/coldtier/coldtier/archive/bucket"
+	"github.com/coldtier/coldtier/archive/clickhouse"
+	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/archive/purge"
+	"github.com/coldtier/coldtier/archive/warm"
+	"github.com/coldtier/coldtier/cmd/coldtier/config"
+	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/restore"
+)
+
+// maxSkew is how far the clocks of this machine and of a database may be apart.
+const maxSkew = time.Minute
+
+// need says which parts a verb works with.
+type need struct{ warm, bucket, rows bool }
+
+// parts are what a verb works with. The manifest is always there.
+type parts struct {
+	cfg      *config.Config
+	manifest *manifest.Store
+	warm     *warm.Warm
+	tables   []*warm.Table
+	bucket   *bucket.Bucket
+	rows     *clickhouse.DB
+	owner    string // names this process in leases
+	closers  []io.Closer
+}
+
+func (p *parts) close() error {
+	var errs []error
+	for i := len(p.closers) - 1; i >= 0; i-- {
+		errs = append(errs, p.closers[i].Close())
+	}
+	return errors.Join(errs...)
+}
+
+// open makes the parts and sees that they are fit to work with: every server is
+// there, the tables can be carried, the clocks agree. Nothing is changed. Its
+// errors are of the set-up.
+func (a *app) open(ctx context.Context, n need) (_ *parts, err error) {
+	cfg, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	p := &parts{cfg: cfg, owner: owner()}
+	defer func() {
+		if err != nil {
+			err = setup(errors.Join(err, p.close()))
+		}
+	}()
+	if err := a.openManifest(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := p.manifest.Check(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.clockAgrees(ctx, "the manifest database", p.manifest.Now); err != nil {
+		return nil, err
+	}
+	if n.warm {
+		if err := a.openWarm(ctx, p); err != nil {
+			return nil, err
+		}
+		seen := map[string]bool{}
+		for _, t := range p.tables {
+			if db := t.Shard().Database; !seen[db] {
+				seen[db] = true
+				if err := a.clockAgrees(ctx, "database "+db, t.Now); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if n.bucket {
+		if err := a.openBucket(ctx, p); err != nil {
+			return nil, err
+		}
+		// A get of what is not there tells a missing bucket from a missing object.
+		if _, err := p.bucket.Get(ctx, "check/none"); err != nil && !errors.Is(err, bucket.ErrNotFound) {
+			return nil, err
+		}
+	}
+	if n.rows {
+		if err := a.openRows(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// setup marks an error of the set-up: of the configuration or the surroundings, or
+// one of those that forbid to go on.
+func setup(err error) error {
+	for _, unsafe := range []error{errUnsafe, warm.ErrEpoch, bucket.ErrClockSkew} {
+		if errors.Is(err, unsafe) {
+			return mark(err, errUnsafe)
+		}
+	}
+	return mark(err, errSetup)
+}
+
+// owner names this process.
+func owner() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
+
+func (a *app) openManifest(ctx context.Context, p *parts) (err error) {
+	p.manifest, err = manifest.Open(ctx, manifest.Config{DSN: p.cfg.Manifest.DSN.Reveal(), Source: p.cfg.Source.Name}, a.log)
+	if err != nil {
+		return fmt.Errorf("manifest.dsn: %w", err)
+	}
+	p.closers = append(p.closers, p.manifest)
+	return nil
+}
+
+func (a *app) warmOf(p *parts) (err error) {
+	s := p.cfg.Source
+	c := warm.Config{Tables: s.Tables, Columns: s.Columns, Layout: s.Layout, Zone: s.Zone, Now: a.now}
+	for _, d := range s.Databases {
+		db := warm.Database{DSN: d.DSN.Reveal()}
+		for _, r := range d.Replicas {
+			db.Replicas = append(db.Replicas, r.Reveal())
+		}
+		c.Databases = append(c.Databases, db)
+	}
+	if p.warm, err = warm.Open(c, a.log); err != nil {
+		return err
+	}
+	p.closers = append(p.closers, p.warm)
+	return nil
+}
+
+func (a *app) openWarm(ctx context.Context, p *parts) (err error) {
+	if err := a.warmOf(p); err != nil {
+		return err
+	}
+	p.tables, err = p.warm.Discover(ctx)
+	return err
+}
+
+func (a *app) openBucket(ctx context.Context, p *parts) (err error) {
+	b := p.cfg.Bucket
+	p.bucket, err = bucket.Open(ctx, bucket.Config{
+		Name: b.Name, Prefix: b.Prefix, Region: b.Region, Endpoint: b.Endpoint, PathStyle: b.PathStyle,
+		StorageClass: b.StorageClass, SSE: b.SSE, KMSKey: b.KMSKey, Compatible: b.Compatible,
+	}, a.log)
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, p.bucket)
+	return nil
+}
+
+func (a *app) openRows(ctx context.Context, p *parts) (err error) {
+	c := p.cfg.ClickHouse
+	p.rows, err = clickhouse.Open(ctx, clickhouse.Config{
+		Addrs: c.Addrs, Protocol: c.Protocol, Database: c.Database, Username: c.Username, Password: c.Password.Reveal(), Cluster: c.Cluster, TLS: c.TLS,
+	}, a.log)
+	if err != nil {
+		return err
+	}
+	p.closers = append(p.closers, p.rows)
+	return nil
+}
+
+// clockAgrees refuses a clock that is further than maxSkew from this machine's. The
+// time that asking took is not counted.
+func (a *app) clockAgrees(ctx context.Context, whose string, read func(context.Context) (time.Time, error)) error {
+	before := a.now()
+	server, err := read(ctx)
+	if err != nil {
+		return err
+	}
+	after := a.now()
+	skew := time.Duration(0)
+	switch {
+	case server.Before(before):
+		skew = before.Sub(server)
+	case server.After(after):
+		skew = server.Sub(after)
+	}
+	if skew <= maxSkew {
+		return nil
+	}
+	return mark(fmt.Errorf("the clocks of this machine (%s) and of %s (%s) are %s apart: set them (NTP)",
+		stamp(before), whose, stamp(server), skew.Round(time.Second)), errUnsafe)
+}
+
+func (a *app) archiveDeps(p *parts) archive.Deps {
+	d := archive.Deps{
+		Manifest: p.manifest, Objects: objects{p.bucket}, Rows: rows{p.rows}, Layout: p.cfg.Source.Layout, Zone: p.cfg.Source.Zone,
+		Source: p.cfg.Source.Name, Owner: p.owner, Clock: a.now, Log: a.log,
+	}
+	for _, t := range p.tables {
+		d.Tables = append(d.Tables, archiveTable{t})
+	}
+	return d
+}
+
+func archiveConfig(c *config.Config) archive.Config {
+	return archive.Config{After: c.Archive.After, Memory: c.Archive.Memory, Workers: c.Archive.Workers, Verify: c.Archive.Verify}
+}
+
+func (a *app) archiver(p *parts) (*archive.Archiver, error) {
+	return archive.New(a.archiveDeps(p), archiveConfig(p.cfg))
+}
+
+func (a *app) verifier(p *parts) *archive.Verifier {
+	return archive.NewVerifier(a.archiveDeps(p), archiveConfig(p.cfg))
+}
+
+func (a *app) purger(p *parts) (*purge.Purger, error) {
+	c := p.cfg.Purge
+	var tables []purge.Table
+	for _, t := range p.tables {
+		tables = append(tables, purgeTable{t})
+	}
+	return purge.New(purge.Config{
+		Owner: p.owner, Lag: c.Lag, Strategy: purge.Strategy(c.Strategy), RowsPerSecond: c.RowsPerSecond, MaxReplicaLag: c.MaxReplicaLag,
+		MaxThreadsRunning: c.MaxThreadsRunning, Hours: c.Hours, Zone: p.cfg.Source.Zone, Now: a.now, Sleep: sleep,
+	}, p.manifest, tables, a.log)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *app) fetcher(p *parts) *restore.Fetcher {
+	return &restore.Fetcher{
+		Manifest: p.manifest, Objects: objects{p.bucket}, Rows: rows{p.rows}, Layout: p.cfg.Source.Layout, Zone: p.cfg.Source.Zone,
+		Log: a.log, MaxLimit: p.cfg.Fetch.MaxLimit,
+	}
+}
+
+// also makes an error match further sentinels: those by which the user of an
+// interface tells errors apart, beside the adapter's own.
+func also(err error, pairs ...[2]error) error {
+	for _, p := range pairs {
+		if errors.Is(err, p[0]) {
+			return mark(err, p[1])
+		}
+	}
+	return err
+}
+
+// objects is a bucket for archive and restore.
+type objects struct{ b *bucket.Bucket }
+
+func objectError(err error) error {
+	return also(also(err, [2]error{bucket.ErrNotFound, archive.ErrNotFound}, [2]error{bucket.ErrExists, archive.ErrExists}),
+		[2]error{bucket.ErrNotFound, restore.ErrNotFound})
+}
+
+func (o objects) Put(ctx context.Context, key string, body io.ReadSeeker, size int64, sum [32]byte, ifAbsent bool) error {
+	return objectError(o.b.Put(ctx, key, body, size, bucket.PutOptions{SHA256: sum, IfNoneMatch: ifAbsent}))
+}
+
+func (o objects) Get(ctx context.Context, key string) ([]byte, error) {
+	b, err := o.b.Get(ctx, key)
+	return b, objectError(err)
+}
+
+func (o objects) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	b, err := o.b.ReadRange(ctx, key, off, n)
+	return b, objectError(err)
+}
+
+// rows is ClickHouse for archive and restore.
+type rows struct{ db *clickhouse.DB }
+
+// errNoRows says that ClickHouse was not opened.
+var errNoRows = errors.New("ClickHouse is not connected")
+
+func (r rows) Fit(ctx context.Context, schemas []*message.Schema) error {
+	_, err := r.db.Migrate(ctx, schemas, false)
+	return err
+}
+
+func (r rows) Insert(ctx context.Context, id manifest.CopyID, s *message.Schema) (archive.RowWriter, error) {
+	return r.db.Insert(ctx, clickhouse.CopyID(id), s)
+}
+
+func (r rows) ReadCopy(ctx context.Context, id manifest.CopyID, s *message.Schema, fn func(*message.Batch) error) error {
+	return r.db.ReadCopy(ctx, clickhouse.CopyID(id), s, fn)
+}
+
+func (r rows) Page(ctx context.Context, ids []manifest.CopyID, s *message.Schema, conversation []byte, after, before *uint64, limit int, newest bool) (*message.Batch, error) {
+	if r.db == nil {
+		return nil, errNoRows
+	}
+	own := make([]clickhouse.CopyID, len(ids))
+	for i, id := range ids {
+		own[i] = clickhouse.CopyID(id)
+	}
+	return r.db.ReadPage(ctx, own, s, clickhouse.PageQuery{Conversation: conversation, Before: before, After: after, Limit: limit, Newest: newest})
+}
+
+// archiveTable is a warm table for archive.
+type archiveTable struct{ *warm.Table }
+
+func (t archiveTable) EpochFits(ctx context.Context) error {
+	return also(t.Table.EpochFits(ctx), [2]error{warm.ErrEpoch, archive.ErrUnsafe})
+}
+
+// purgeTable is a warm table for purge.
+type purgeTable struct{ *warm.Table }
+
+func purgeError(err error) error {
+	return also(err, [2]error{warm.ErrDrift, purge.ErrDrift}, [2]error{warm.ErrUnclear, purge.ErrUnclear},
+		[2]error{warm.ErrLocked, purge.ErrLocked}, [2]error{warm.ErrEpoch, purge.ErrRefused})
+}
+
+func (t purgeTable) EpochFits(ctx context.Context) error { return purgeError(t.Table.EpochFits(ctx)) }
+
+func (t purgeTable) DeleteChunk(ctx context.Context, g *manifest.PurgeGrant, c manifest.Chunk) error {
+	return purgeError(t.Table.DeleteChunk(ctx, g, c))
+}
+
+func (t purgeTable) Partition(ctx context.Context, lo, hi uint64) (purge.Range, bool, error) {
+	p, ok, err := t.Table.Partition(ctx, lo, hi)
+	return purge.Range(p), ok, purgeError(err)
+}
+
+func (t purgeTable) Exchange(ctx context.Context, r purge.Range, staging string) error {
+	return purgeError(t.Table.Exchange(ctx, warm.Partition(r), staging))
+}
+
+func (t purgeTable) CreateStaging(ctx context.Context, name string) error {
+	return purgeError(t.Table.CreateStaging(ctx, name))
+}
+
+func (t purgeTable) DropStaging(ctx context.Context, gs []*manifest.PurgeGrant, name string) error {
+	return purgeError(t.Table.DropStaging(ctx, gs, name))
+}
+
+func (t purgeTable) ReturnStaging(ctx context.Context, name string) error {
+	return purgeError(t.Table.ReturnStaging(ctx, name))
+}
