@@ -1,0 +1,187 @@
+package warm
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/manifest"
+)
+
+// Table is one warm table. It is safe for concurrent use.
+type Table struct {
+	d     *database
+	shard manifest.Shard
+	name  string // quoted, with its database
+	def   atomic.Pointer[definition]
+	// references are the foreign keys of other tables that point here.
+	references []string
+}
+
+// definition is what a table's columns and keys were when it was last read.
+type definition struct {
+	schema     *message.Schema
+	id         string // message-ID column, quoted
+	key        string // the unique key on it, quoted
+	selects    string // canonical text of each column
+	preimage   string // of the fingerprint, see preimage
+	insertable string // columns that are not generated
+	showCreate string
+}
+
+// Shard names the table.
+func (t *Table) Shard() manifest.Shard { return t.shard }
+
+// Schema is the table's columns as last read.
+func (t *Table) Schema() *message.Schema { return t.def.Load().schema }
+
+// ShowCreate is the table's definition as last read.
+func (t *Table) ShowCreate() string { return t.def.Load().showCreate }
+
+// Reload reads the table's definition anew. Scans under way keep the one they began with.
+func (t *Table) Reload(ctx context.Context) error {
+	s, err := t.d.session(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	def, err := t.d.define(ctx, s, t.shard.Table)
+	if err != nil {
+		return fmt.Errorf("table %s: %w", t.shard, err)
+	}
+	t.def.Store(def)
+	return nil
+}
+
+func (d *database) table(name string, def *definition) *Table {
+	t := &Table{d: d, shard: manifest.Shard{Database: d.name, Table: name}, name: quote(d.name) + "." + quote(name)}
+	t.def.Store(def)
+	return t
+}
+
+// define reads a table's definition. All that is wrong with it is in the error, a
+// line for each column.
+func (d *database) define(ctx context.Context, s *session, table string) (*definition, error) {
+	schema, exprs, err := d.columns(ctx, s, table)
+	if err != nil {
+		return nil, err
+	}
+	def := &definition{schema: schema, selects: strings.Join(exprs, ", "), preimage: preimage(schema.Columns(), exprs)}
+	var insertable []string
+	for _, c := range schema.Columns() {
+		if !c.Generated {
+			insertable = append(insertable, quote(c.Name))
+		}
+	}
+	def.insertable = strings.Join(insertable, ", ")
+	id := schema.Columns()[schema.Role(message.MessageID)].Name
+	def.id = quote(id)
+	if def.key, err = d.uniqueKey(ctx, s, table, id); err != nil {
+		return nil, err
+	}
+	var name string
+	if err := s.row(ctx, "SHOW CREATE TABLE "+quote(d.name)+"."+quote(table), &name, &def.showCreate); err != nil {
+		return nil, err
+	}
+	return def, nil
+}
+
+// columns reads a table's columns and the expression of each one's canonical text.
+func (d *database) columns(ctx context.Context, s *session, table string) (*message.Schema, []string, error) {
+	var columns []message.Column
+	var exprs []string
+	var problems []error
+	// Aliases, since the headings are in lower case on one server kind and in upper case on the other.
+	err := s.rows(ctx, `SELECT COLUMN_NAME AS n, DATA_TYPE AS dt, COLUMN_TYPE AS ct, CHARACTER_SET_NAME AS cs, COLLATION_NAME AS co,
+		NUMERIC_PRECISION AS np, NUMERIC_SCALE AS ns, DATETIME_PRECISION AS dp, IS_NULLABLE AS nu, GENERATION_EXPRESSION AS ge
+		FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = `+literal(d.name)+` AND TABLE_NAME = `+literal(table)+` ORDER BY ORDINAL_POSITION`,
+		func(v [][]byte) error {
+			c, expr, err := describe(sourceColumn{
+				name: string(v[0]), dataType: strings.ToLower(string(v[1])), columnType: string(v[2]),
+				charset: string(v[3]), collation: string(v[4]), precision: atoi(v[5]), scale: atoi(v[6]), fraction: atoi(v[7]),
+				nullable: string(v[8]) == "YES", generated: len(v[9]) > 0,
+			})
+			if err != nil {
+				problems = append(problems, err)
+				return nil
+			}
+			columns, exprs = append(columns, c), append(exprs, expr)
+			return nil
+		})
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(problems) > 0 {
+		return nil, nil, errors.Join(problems...)
+	}
+	if len(columns) == 0 {
+		return nil, nil, errors.New("has no columns that this account may see: it does not exist, or SELECT is not granted")
+	}
+	schema, err := message.NewSchema(columns, d.cfg.Columns)
+	return schema, exprs, err
+}
+
+// uniqueKey finds an index that makes the message ID unique by itself and that the
+// server may be made to use.
+func (d *database) uniqueKey(ctx context.Context, s *session, table, id string) (string, error) {
+	indexes, err := s.named(ctx, "SHOW INDEX FROM "+quote(d.name)+"."+quote(table))
+	if err != nil {
+		return "", err
+	}
+	parts := map[string]int{}
+	for _, r := range indexes {
+		parts[string(r["key_name"])]++
+	}
+	found := ""
+	for _, r := range indexes {
+		key := string(r["key_name"])
+		if string(r["non_unique"]) != "0" || parts[key] != 1 || r["sub_part"] != nil || !strings.EqualFold(string(r["column_name"]), id) ||
+			string(r["visible"]) == "NO" || string(r["ignored"]) == "YES" {
+			continue
+		}
+		if found == "" || key == "PRIMARY" {
+			found = key
+		}
+	}
+	if found == "" {
+		return "", fmt.Errorf("column %s has no unique key of its own: add PRIMARY KEY (%s) or UNIQUE KEY (%s)", id, id, id)
+	}
+	return quote(found), nil
+}
+
+// literal makes a string literal, for a session whose sql_mode knows backslash escapes.
+func literal(text string) string {
+	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`, "\x00", `\0`).Replace(text) + "'"
+}
+
+// named reads a whole small result by column names in lower case; nil is NULL.
+func (s *session) named(ctx context.Context, q string) ([]map[string][]byte, error) {
+	rows, err := s.conn.QueryContext(ctx, q)
+	if err != nil {
+		return nil, s.note(ctx, err)
+	}
+	out, err := namedRows(rows)
+	return out, s.note(ctx, err)
+}
+
+func namedRows(rows *sql.Rows) (out []map[string][]byte, err error) {
+	names, err := rows.Columns()
+	if err != nil {
+		return nil, errors.Join(err, rows.Close())
+	}
+	_, err = eachRow(rows, func(values [][]byte) error {
+		r := map[string][]byte{}
+		for i, v := range values {
+			if v != nil {
+				r[strings.ToLower(names[i])] = append([]byte{}, v...)
+			}
+		}
+		out = append(out, r)
+		return nil
+	})
+	return out, err
+}
