@@ -19,6 +19,7 @@ type DB struct {
 	conn      driver.Conn
 	srv       server
 	retryWait time.Duration // before the first retry of an insert
+	groupRows uint64        // see the constant
 
 	mu    sync.Mutex
 	types map[string]string // columns of the table, when read
@@ -45,7 +46,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 		}
 	}
 	// No database is named in the connection: it need not exist yet.
-	d := &DB{cfg: cfg, log: log, retryWait: 200 * time.Millisecond}
+	d := &DB{cfg: cfg, log: log, retryWait: 200 * time.Millisecond, groupRows: groupRows}
 	if d.srv, err = probe(ctx, opt, cfg.Timeout); err != nil {
 		return nil, fmt.Errorf("ClickHouse at %v: %w", cfg.Addrs, err)
 	}

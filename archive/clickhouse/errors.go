@@ -57,6 +57,8 @@ func classify(ctx context.Context, err error) fault {
 	}
 	var netErr net.Error
 	switch {
+	case strings.Contains(err.Error(), "missing columns"), strings.Contains(err.Error(), "incorrect length to sort block"): // the driver's, of a table that changed
+		return fault{ErrNoTable, "run coldtier migrate", false}
 	case errors.Is(err, driver.ErrAcquireConnTimeout):
 		return fault{ErrBusy, "all connections are in use", true}
 	case errors.As(err, &netErr) && netErr.Timeout():

@@ -36,7 +36,7 @@ func (r *reader) groups(ctx context.Context, id CopyID) (groups []group, err err
 		if err := scan(&c, &rows); err != nil {
 			return fmt.Errorf("%w: %w", ErrNoTable, err)
 		}
-		if n := len(groups); n == 0 || groups[n-1].rows+rows > groupRows {
+		if n := len(groups); n == 0 || groups[n-1].rows+rows > r.d.groupRows {
 			groups = append(groups, group{})
 		}
 		g := &groups[len(groups)-1]

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	driver "github.com/ClickHouse/clickhouse-go/v2"
+	chdriver "github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/archive/snowflake"
 	"github.com/coldtier/coldtier/manifest"
@@ -189,4 +192,14 @@ func plain(t testing.TB, s *message.Schema, conversations, n int) *message.Batch
 		}
 	}
 	return sorted(t, b)
+}
+
+// withSettings adds settings to every query, as a user's profile would.
+type withSettings struct {
+	driver.Conn
+	settings driver.Settings
+}
+
+func (w withSettings) Query(ctx context.Context, query string, args ...any) (rows chdriver.Rows, err error) {
+	return w.Conn.Query(driver.Context(ctx, driver.WithSettings(w.settings)), query, args...)
 }

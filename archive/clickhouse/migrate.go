@@ -108,8 +108,8 @@ func (d *DB) createTable(u union, table string) string {
 		// meets its first sending.
 		return create + fmt.Sprintf("ENGINE = Distributed(%s, %s, %s, cityHash64(%s))", ident(d.cfg.Cluster), ident(d.cfg.Database), ident(localName), ident(u.key[0]))
 	}
-	return create + fmt.Sprintf("ENGINE = %s PARTITION BY toYYYYMM(%s) ORDER BY (%s, %s, %s, %s) SETTINGS index_granularity = %d",
-		engine, colDay, idents(u.key), colDay, colShard, colAttempt, granularity)
+	return create + fmt.Sprintf("ENGINE = %s PARTITION BY toYYYYMM(%s) ORDER BY (%s, %s, %s, %s, %s) SETTINGS index_granularity = %d",
+		engine, colDay, idents(u.key), colDay, colShard, colGeneration, colAttempt, granularity)
 }
 
 // alterTable gives the statements that make an existing table fit.
