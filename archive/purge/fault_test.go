@@ -1,0 +1,698 @@
+package purge_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coldtier/coldtier/archive/purge"
+	"github.com/coldtier/coldtier/archive/snowflake"
+	"github.com/coldtier/coldtier/manifest"
+)
+
+// otherClock is a table on a server whose clock shows another time.
+type otherClock struct {
+	*table
+	at time.Time
+}
+
+func (o *otherClock) Now(context.Context) (time.Time, error) { return o.at, nil }
+
+var errKilled = errors.New("killed")
+
+// killAt ends the run at the n-th time that a step is reached.
+func killAt(step string, n int) func(*purge.Config) {
+	return func(c *purge.Config) {
+		now(c)
+		c.Steps = func(s string) error {
+			if s == step {
+				if n--; n == 0 {
+					return errKilled
+				}
+			}
+			return nil
+		}
+	}
+}
+
+// Invariants 1, 2, 5: a run that ends at any named step leaves every row in MySQL or
+// in the copy, and the same command run again finishes the work.
+func TestCrashAtEachStep(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
+	strategies(t, func(t *testing.T, partitioned bool) {
+		for _, drift := range []bool{false, true} {
+			for _, step := range purge.StepNames() {
+				if strings.Contains(step, ".partition.") != partitioned && strings.Contains(step, ".chunk.") == partitioned && step != purge.StepClaimed && step != purge.StepGranted {
+					continue
+				}
+				n := 1
+				if strings.Contains(step, ".chunk.") {
+					n += rnd.IntN(3)
+				}
+				t.Run(fmt.Sprintf("%s %d drift %t", step, n, drift), func(t *testing.T) {
+					t.Parallel()
+					l := newLab(t, partitioned, 2, 330)
+					if partitioned { // one partition for both days
+						l.exec("ALTER TABLE " + tableName + " REORGANIZE PARTITION p0, p1 INTO (PARTITION p01 VALUES LESS THAN (" + fmt.Sprint(hiOf(l, 1)) + "))")
+						l.tab = l.openTable()
+					}
+					l.archiveAll()
+					if drift {
+						l.set(l.id(0, 329), "edited")
+					}
+					_, err := l.purge(killAt(step, n))
+					reached := errors.Is(err, errKilled)
+					if !reached && (drift || step != purge.StepDiffers && step != purge.StepReturned && step != purge.StepReturnedRecorded) &&
+						(!drift || step != purge.StepCompared && step != purge.StepDropped) && step != purge.StepBeforePurged {
+						t.Fatalf("the step was not reached: %v", err)
+					}
+					l.safe()
+					for range 4 {
+						l.afterLease()
+						if s := l.slice(0); s.State == manifest.Pending {
+							l.archive(0)
+						}
+						_, err = l.purge(now)
+						l.safe()
+						if err == nil {
+							break
+						}
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					l.want(0, manifest.Purged, 0)
+					l.want(1, manifest.Purged, 0)
+					if s := l.stagings(); len(s) > 0 {
+						t.Errorf("staging tables are left: %v", s)
+					}
+					if drift && reached && l.slice(0).Generation != 2 {
+						t.Errorf("the edited slice has generation %d", l.slice(0).Generation)
+					}
+					if g := l.slice(1).Generation; g != 1 {
+						t.Errorf("the slice that did not drift has generation %d", g)
+					}
+				})
+			}
+		}
+	})
+}
+
+func hiOf(l *lab, day int) uint64 {
+	_, hi := l.window(day)
+	return hi
+}
+
+// A crash between the drop and its record, with late rows in the emptied
+// partition: the slice is purged and the late rows stay.
+func TestLateRowsAfterACrashedDrop(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byPartition, 1, 120)
+	l.archiveAll()
+	if _, err := l.purge(killAt(purge.StepDropped, 1)); !errors.Is(err, errKilled) {
+		t.Fatal(err)
+	}
+	l.add(l.id(0, 5) + 1)
+	l.afterLease()
+	if rep, err := l.purge(now); err != nil {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.want(0, manifest.Purged, 1)
+	l.safe()
+}
+
+// M3, invariant 5: the answer to a delete's COMMIT is lost, whether or not the server
+// did it: the run reads, and goes on from what there is.
+func TestLostCommitAnswer(t *testing.T) {
+	t.Parallel()
+	for name, did := range map[string]bool{"committed": true, "not committed": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, byRows, 1, 250)
+			l.archiveAll()
+			lost := 0
+			tab := &lossy{table: l.tab, lose: func() (bool, bool) { lost++; return lost == 2, did }}
+			p := l.purger(now, tab)
+			plan, err := p.Plan(t.Context(), purge.Selection{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rep, err := p.Execute(t.Context(), plan)
+			if err != nil || rep.Rows != 250 {
+				t.Fatalf("report %+v, %v", rep, err)
+			}
+			l.want(0, manifest.Purged, 0)
+			l.safe()
+		})
+	}
+	t.Run("and other rows are there now", func(t *testing.T) {
+		t.Parallel()
+		l := newLab(t, byRows, 1, 250)
+		l.archiveAll()
+		lost := 0
+		tab := &lossy{table: l.tab, lose: func() (bool, bool) { lost++; return lost == 2, true }}
+		l.tab.after = func(call string, err error) error {
+			if call == "delete" && lost == 2 {
+				l.add(l.id(0, 120) + 1)
+			}
+			return err
+		}
+		p := l.purger(now, tab)
+		plan, err := p.Plan(t.Context(), purge.Selection{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep, err := p.Execute(t.Context(), plan); !errors.Is(err, purge.ErrDrift) {
+			t.Fatalf("report %+v, %v", rep, err)
+		}
+		l.safe()
+		if s := l.archive(0); s.Rows != 251 {
+			t.Errorf("the next generation has %d rows, want 251", s.Rows)
+		}
+		l.safe()
+	})
+}
+
+// lossy loses answers to deletes.
+type lossy struct {
+	*table
+	lose func() (lose, did bool)
+}
+
+func (l *lossy) DeleteChunk(ctx context.Context, g *manifest.PurgeGrant, c manifest.Chunk) error {
+	lose, did := l.lose()
+	if lose && !did {
+		return fmt.Errorf("%w: connection reset", purge.ErrUnclear)
+	}
+	err := l.table.DeleteChunk(ctx, g, c)
+	if err == nil && lose {
+		return fmt.Errorf("%w: connection reset", purge.ErrUnclear)
+	}
+	return err
+}
+
+// The answer to an exchange is lost: nothing is cleaned up, and a later run puts it right.
+func TestLostExchangeAnswer(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byPartition, 1, 120)
+	l.archiveAll()
+	l.tab.after = func(call string, err error) error {
+		if call == "exchange" && err == nil {
+			return fmt.Errorf("%w: connection reset", purge.ErrUnclear)
+		}
+		return err
+	}
+	rep, err := l.purge(now)
+	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.LeftOver) != 1 {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	if s := l.slice(0); s.State != manifest.Purging || s.Staging == "" || len(l.stagings()) != 1 {
+		t.Errorf("slice %+v, staging tables %v", s, l.stagings())
+	}
+	l.safe()
+	l.tab.after = nil
+	l.afterLease()
+	if rep, err := l.purge(now); err != nil {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.want(0, manifest.Purged, 0)
+	l.safe()
+}
+
+// A worker that was paused beyond its lease changes nothing after it wakes.
+func TestPausedBeyondTheLease(t *testing.T) {
+	t.Parallel()
+	for step, partitioned := range map[string]bool{purge.StepChunkMarked: byRows, purge.StepChunkDeleted: byRows, purge.StepStagingCreated: byPartition,
+		purge.StepExchanged: byPartition, purge.StepCompared: byPartition} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, partitioned, 1, 330)
+			l.archiveAll()
+			other := l.openTable()
+			paused := 0
+			rep, err := l.purge(func(c *purge.Config) {
+				now(c)
+				c.Steps = func(s string) error {
+					if s != step {
+						return nil
+					}
+					if paused++; paused > 1 {
+						return nil
+					}
+					l.afterLease()
+					p := l.purger(now, other)
+					plan, err := p.Plan(t.Context(), purge.Selection{})
+					if err != nil {
+						t.Error(err)
+						return nil
+					}
+					if rep, err := p.Execute(t.Context(), plan); err != nil {
+						t.Errorf("the second worker: %+v, %v", rep, err)
+					}
+					l.add(l.id(0, 5) + 1) // a late row that the first must leave alone
+					return nil
+				}
+			})
+			if err == nil || paused == 0 || rep.Count(purge.Purged) != 0 {
+				t.Errorf("the paused worker: %+v, %v", rep, err)
+			}
+			l.want(0, manifest.Purged, 1)
+			if s := l.stagings(); len(s) > 0 {
+				t.Errorf("staging tables are left: %v", s)
+			}
+			l.safe()
+		})
+	}
+}
+
+// Invariant 4: a hold that is added in the middle stops the purge; what is isolated is put back.
+func TestHoldInTheMiddle(t *testing.T) {
+	t.Parallel()
+	for step, partitioned := range map[string]bool{purge.StepChunkRecorded: byRows, purge.StepGranted: byRows, purge.StepStagingCreated: byPartition,
+		purge.StepExchanged: byPartition, purge.StepCompared: byPartition} {
+		for _, crash := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s crash %t", step, crash), func(t *testing.T) {
+				t.Parallel()
+				l := newLab(t, partitioned, 1, 330)
+				s := l.archive(0)
+				var id uint64
+				rep, err := l.purge(func(c *purge.Config) {
+					now(c)
+					c.Steps = func(at string) (err error) {
+						if at == step && id == 0 {
+							if id, err = l.store.AddHold(t.Context(), manifest.Hold{Kind: manifest.HoldSlice, Subject: s.SliceKey.String(), Reason: "court order", By: "test"}); err != nil {
+								t.Error(err)
+							}
+							if crash {
+								return errKilled
+							}
+						}
+						return nil
+					}
+				})
+				if crash {
+					if !errors.Is(err, errKilled) {
+						t.Fatal(err)
+					}
+					l.afterLease()
+					rep, err = l.purge(now)
+					if len(rep.Slices) == 0 { // left by the plan already
+						err = purge.ErrRefused
+					}
+				}
+				if !errors.Is(err, purge.ErrRefused) || rep.Count(purge.Purged) != 0 {
+					t.Fatalf("report %+v, %v", rep, err)
+				}
+				left := l.warmCount(0)
+				if left == 0 || partitioned && left != 330 || len(l.stagings()) > 0 {
+					t.Errorf("%d rows are left, staging tables %v", left, l.stagings())
+				}
+				if rep, err := l.purge(now); err != nil || len(rep.Slices) != 0 || rep.Left[0].Outcome != purge.Held || l.warmCount(0) != left {
+					t.Errorf("while held: %+v, %v", rep, err)
+				}
+				if err := l.store.ReleaseHold(t.Context(), id, "test"); err != nil {
+					t.Fatal(err)
+				}
+				l.afterLease()
+				if rep, err := l.purge(now); err != nil {
+					t.Fatalf("after the release: %+v, %v", rep, err)
+				}
+				l.want(0, manifest.Purged, 0)
+				l.safe()
+			})
+		}
+	}
+}
+
+// M13: a reader holds the table's metadata lock: the exchange gives up after its short
+// wait, other queries go on, and a later run succeeds.
+func TestReaderStopsTheExchange(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byPartition, 1, 120)
+	l.archiveAll()
+	tx, err := l.db.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	var n int
+	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+tableName).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var slowest time.Duration
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			began := time.Now()
+			var one int
+			if err := l.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+tableName+" WHERE msg_id = 1").Scan(&one); err != nil {
+				t.Errorf("another query: %v", err)
+			}
+			slowest = max(slowest, time.Since(began))
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	rep, err := l.purge(now)
+	cancel()
+	wg.Wait()
+	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Locked) != 1 {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	t.Logf("the slowest of the other queries took %s", slowest)
+	l.want(0, manifest.Verified, 120)
+	if s := l.stagings(); len(s) > 0 {
+		t.Errorf("staging tables are left: %v", s)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := l.purge(now); err != nil {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.want(0, manifest.Purged, 0)
+	l.safe()
+}
+
+// M16: a row of another day in the staging table: the server refuses the exchange and
+// nothing is lost.
+func TestAlienRowInStaging(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byPartition, 2, 120)
+	l.archive(0)
+	alien := l.id(1, 7) + 1
+	rep, err := l.purge(func(c *purge.Config) {
+		now(c)
+		c.Strategy = purge.Partition
+		c.Steps = func(s string) error {
+			if s == purge.StepStagingCreated {
+				l.exec("INSERT INTO `"+l.stagings()[0]+"` (msg_id, session_id, seq, status, content, create_time) VALUES (?,?,?,?,?,?)", l.row(alien, 1)...)
+				l.original[alien] = l.rows(l.stagings()[0])[alien]
+			}
+			return nil
+		}
+	})
+	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Purged) != 0 {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.safe()
+	l.afterLease()
+	if rep, err := l.purge(now); err != nil {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.want(0, manifest.Purged, 0)
+	if n := l.warmCount(1); n != 121 {
+		t.Errorf("day 1 has %d rows in MySQL, want 121", n)
+	}
+	l.safe()
+}
+
+// M17: a wrong epoch is refused before anything is touched, also by a table that fits the plan.
+func TestWrongEpochRefuses(t *testing.T) {
+	t.Parallel()
+	strategies(t, func(t *testing.T, partitioned bool) {
+		l := newLab(t, partitioned, 1, 120)
+		l.archiveAll()
+		l.exec("UPDATE " + tableName + " SET create_time = create_time - INTERVAL 400 DAY")
+		l.original = l.rows(tableName)
+		rep, err := l.purge(now)
+		if !errors.Is(err, purge.ErrRefused) || rep.Count(purge.Refused) != 1 {
+			t.Fatalf("report %+v, %v", rep, err)
+		}
+		l.want(0, manifest.Verified, 120)
+	})
+}
+
+func TestSkewedClockRefuses(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 1, 50)
+	l.archiveAll()
+	for name, by := range map[string]time.Duration{"slow": -2 * time.Minute, "fast": 2 * time.Minute} {
+		off := func(c *purge.Config) { now(c); c.Now = func() time.Time { return time.Now().Add(by) } }
+		if _, err := l.purger(off).Plan(t.Context(), purge.Selection{}); !errors.Is(err, purge.ErrRefused) {
+			t.Errorf("%s: a plan is made: %v", name, err)
+		}
+		plan, err := l.purger(now).Plan(t.Context(), purge.Selection{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.purger(off).Execute(t.Context(), plan); !errors.Is(err, purge.ErrRefused) {
+			t.Errorf("%s: a plan is executed: %v", name, err)
+		}
+		// The warm server's clock alone.
+		p := l.purger(now, &otherClock{l.tab, time.Now().Add(by)})
+		if plan, err = p.Plan(t.Context(), purge.Selection{}); err != nil {
+			t.Fatal(err)
+		}
+		if rep, err := p.Execute(t.Context(), plan); !errors.Is(err, purge.ErrRefused) || rep.Count(purge.Refused) != 1 {
+			t.Errorf("%s warm server: %+v, %v", name, rep, err)
+		}
+	}
+	l.want(0, manifest.Verified, 50)
+}
+
+// J3: two workers with the same plan: each slice is purged once.
+func TestTwoWorkers(t *testing.T) {
+	t.Parallel()
+	strategies(t, func(t *testing.T, partitioned bool) {
+		l := newLab(t, partitioned, 4, 150)
+		l.archiveAll()
+		reps, errs := make([]*purge.Report, 2), make([]error, 2)
+		var wg sync.WaitGroup
+		for i := range reps {
+			p := l.purger(now, l.openTable())
+			plan, err := p.Plan(t.Context(), purge.Selection{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() { reps[i], errs[i] = p.Execute(t.Context(), plan) })
+		}
+		wg.Wait()
+		if n := reps[0].Rows + reps[1].Rows; n != 600 {
+			t.Errorf("%d rows were deleted in all: %+v %v, %+v %v", n, reps[0], errs[0], reps[1], errs[1])
+		}
+		for i := range l.days {
+			l.want(i, manifest.Purged, 0)
+		}
+		l.safe()
+	})
+}
+
+// Another run holds everything that is due.
+func TestAllLeased(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 1, 50)
+	s := l.archive(0)
+	if _, err := l.store.Claim(t.Context(), s.ID, "other", []manifest.State{manifest.Verified}, manifest.Verified); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := l.purge(now); !errors.Is(err, purge.ErrLeased) {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.want(0, manifest.Verified, 50)
+}
+
+// M14: chunks, throttle, and a stop at replica lag that the next run goes on from.
+func TestThrottledPurgeGoesOn(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 2, 450)
+	l.archiveAll()
+	tab := &lagging{table: l.tab, after: 3}
+	var waited time.Duration
+	cfg := func(c *purge.Config) {
+		now(c)
+		at := time.Now()
+		c.MaxReplicaLag, c.MaxWait, c.RowsPerSecond = 5*time.Second, 30*time.Second, 100_000
+		c.Now = func() time.Time { return at.Add(waited) }
+		c.Sleep = func(_ context.Context, d time.Duration) error { waited += d; return nil }
+		c.Steps = func(s string) error {
+			if s == purge.StepChunkRecorded {
+				waited += time.Second // so that the server is looked at before each chunk
+			}
+			return nil
+		}
+	}
+	p := l.purger(cfg, tab)
+	plan, err := p.Plan(t.Context(), purge.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := p.Execute(t.Context(), plan)
+	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Throttled) != 2 || rep.Rows == 0 || waited < 30*time.Second {
+		t.Fatalf("report %+v, %v, waited %s", rep, err, waited)
+	}
+	if s := l.slice(0); s.State != manifest.Verified {
+		t.Errorf("slice %+v", s)
+	}
+	l.safe()
+	if again, err := l.purge(now); err != nil || again.Rows+rep.Rows != 900 {
+		t.Fatalf("report %+v, %v", again, err)
+	}
+	l.want(0, manifest.Purged, 0)
+	l.safe()
+}
+
+// lagging has a replica that falls behind after some looks.
+type lagging struct {
+	*table
+	after int
+}
+
+func (l *lagging) Lag(context.Context) (time.Duration, error) {
+	if l.after--; l.after < 0 {
+		return 30 * time.Second, nil
+	}
+	return 0, nil
+}
+
+// The hours end in the middle of a slice: it stops between chunks and the next run goes on.
+func TestHoursEndInTheMiddle(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 1, 450)
+	l.archiveAll()
+	rep, err := l.purge(func(c *purge.Config) {
+		now(c)
+		at := time.Now()
+		c.Hours = at.UTC().Format("15:04") + "-" + at.UTC().Add(20*time.Second+time.Minute).Format("15:04")
+		c.Now = func() time.Time { return at }
+		c.Steps = func(s string) error {
+			if s == purge.StepChunkRecorded {
+				at = at.Add(50 * time.Second)
+			}
+			return nil
+		}
+	})
+	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Throttled) != 1 || rep.Rows == 0 || l.warmCount(0) == 0 {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.want(0, manifest.Verified, 450-int(rep.Rows)) //nolint:gosec // small
+	if again, err := l.purge(now); err != nil || again.Rows+rep.Rows != 450 {
+		t.Fatalf("report %+v, %v", again, err)
+	}
+	l.want(0, manifest.Purged, 0)
+	l.safe()
+}
+
+// J6: 500 deletes that fail end with an error, not a hang.
+func TestFailingDeletesEnd(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 8, 50)
+	l.archiveAll()
+	broken := errors.New("disk is full")
+	tab := &failing{l.tab, broken}
+	p := l.purger(now, tab)
+	plan, err := p.Plan(t.Context(), purge.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(plan.Jobs) < 500 {
+		plan.Jobs = append(plan.Jobs, plan.Jobs[len(plan.Jobs)%8])
+	}
+	rep, err := p.Execute(t.Context(), plan)
+	if !errors.Is(err, broken) || !errors.Is(err, purge.ErrPartly) || len(rep.Slices) != 500 || rep.Count(purge.Failed) != 5 || rep.Count(purge.LeftOver) != 495 {
+		t.Fatalf("%d failed, %d left, %v", rep.Count(purge.Failed), rep.Count(purge.LeftOver), err)
+	}
+	l.want(0, manifest.Verified, 50)
+	if rep, err := l.purge(now); err != nil {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	l.safe()
+}
+
+type failing struct {
+	*table
+	err error
+}
+
+func (f *failing) DeleteChunk(context.Context, *manifest.PurgeGrant, manifest.Chunk) error {
+	return f.err
+}
+
+// A stopped run gives its slice back and names what it left.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 3, 330)
+	l.archiveAll()
+	ctx, cancel := context.WithCancel(t.Context())
+	p := l.purger(func(c *purge.Config) {
+		now(c)
+		c.Steps = func(s string) error {
+			if s == purge.StepChunkRecorded {
+				cancel()
+			}
+			return nil
+		}
+	})
+	plan, err := p.Plan(t.Context(), purge.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rep, err := p.Execute(ctx, plan)
+	if err == nil || len(rep.Slices) != 3 || rep.Count(purge.Purged) != 0 {
+		t.Fatalf("report %+v, %v", rep, err)
+	}
+	if s := l.slice(0); s.State != manifest.Verified {
+		t.Errorf("slice %+v", s)
+	}
+	l.safe()
+	if _, err := l.purge(now); err != nil { // at once: no lease is left
+		t.Fatal(err)
+	}
+	l.want(0, manifest.Purged, 0)
+}
+
+// Selection narrows the plan.
+func TestSelection(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 3, 20)
+	l.archiveAll()
+	p := l.purger(now)
+	for _, c := range []struct {
+		sel  purge.Selection
+		want []snowflake.Day
+	}{
+		{purge.Selection{From: &l.days[1]}, l.days[1:]},
+		{purge.Selection{To: &l.days[0]}, l.days[:1]},
+		{purge.Selection{Shard: "nothing.*"}, nil},
+	} {
+		plan, err := p.Plan(t.Context(), c.sel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []snowflake.Day
+		for _, j := range plan.Jobs {
+			got = append(got, j.Slices[0].Day)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v selects %v, want %v", c.sel, got, c.want)
+		}
+	}
+}
+
+func TestUnknownTableIsNamed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byRows, 1, 20)
+	l.archiveAll()
+	p, err := purge.New(purge.Config{Owner: "w", Zone: time.UTC, Now: time.Now, Sleep: sleep}, l.store, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := p.Plan(t.Context(), purge.Selection{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := p.Execute(t.Context(), plan); !errors.Is(err, purge.ErrPartly) || !strings.Contains(err.Error(), tableName) {
+		t.Errorf("report %+v, %v", rep, err)
+	}
+}
