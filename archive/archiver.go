@@ -241,7 +241,10 @@ func (a *Archiver) work1(ctx context.Context, lease *manifest.Lease, t Table, o 
 		return err
 	}
 	o.State = manifest.Verified
-	return a.step(ctx, "archive.verified")
+	if err := a.step(ctx, "archive.verified"); err != nil {
+		return err
+	}
+	return lease.Release(ctx, manifest.Verified)
 }
 
 // copyAndCommit makes the next generation of a slice, in this order. What a crash

@@ -67,14 +67,14 @@ func (v *Verifier) Check(ctx context.Context, c *manifest.Copy) error {
 // objects reads all objects of a copy, several at once, and gives their batches
 // with their fingerprints to fn, which may be called from several goroutines.
 func (v *Verifier) objects(ctx context.Context, c *manifest.Copy, fn func(*message.Batch, message.Fingerprint) error) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, each := errgroup.WithContext(ctx) // Wait ends each, but not ctx
 	g.SetLimit(max(4, v.cfg.Uploads/v.cfg.Workers))
 	for i := range c.Objects {
-		if ctx.Err() != nil {
+		if each.Err() != nil {
 			break
 		}
 		g.Go(func() error {
-			if err := v.object(ctx, c, &c.Objects[i], fn); err != nil {
+			if err := v.object(each, c, &c.Objects[i], fn); err != nil {
 				return fmt.Errorf("object %s: %w", c.Objects[i].Key, err)
 			}
 			return nil
@@ -351,7 +351,10 @@ func (v *Verifier) slice(ctx context.Context, s manifest.Slice, o *VerifyOutcome
 			return errors.Join(err, lease.Release(clean, s.State))
 		case s.State == manifest.Committed:
 			o.State = manifest.Verified
-			return v.Manifest.Verified(ctx, lease, s.Generation)
+			if err := v.Manifest.Verified(ctx, lease, s.Generation); err != nil {
+				return err
+			}
+			return lease.Release(clean, manifest.Verified)
 		}
 		return lease.Release(clean, s.State)
 	default:

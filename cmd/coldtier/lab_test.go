@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,34 +20,27 @@ import (
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
-// program builds the tool once for all tests.
-func program(t *testing.T) string {
+// asProgram makes the test's own binary behave as coldtier, so that what the tests
+// run is always what was compiled with them, with the race detector if they have it.
+const asProgram = "COLDTIER_TEST_RUN_MAIN"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// command prepares a run of the program.
+func command(ctx context.Context, t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := built()
+	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return path
-}
-
-var built = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "coldtier-test-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "coldtier")
-	if out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := built(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
+	c := exec.CommandContext(ctx, self, args...)
+	c.Env = append(env[:len(env):len(env)], asProgram+"=1")
+	return c
 }
 
 // lab is a private corner of real servers and a configuration for it.
@@ -158,9 +150,9 @@ func runProgram(t *testing.T, env []string, args ...string) out {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, program(t), args...)
+	c := command(ctx, t, env, args...)
 	var stdout, stderr bytes.Buffer
-	c.Stdout, c.Stderr, c.Env = &stdout, &stderr, env
+	c.Stdout, c.Stderr = &stdout, &stderr
 	err := c.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

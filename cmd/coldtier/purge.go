@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -91,19 +93,26 @@ func (r *purgePlan) text(w io.Writer) {
 	fmt.Fprintf(w, "%s with %s would be deleted, %d left\n", count(uint64(r.Slices()), "slice"), count(r.Rows(), "row"), len(r.Left)) //nolint:gosec // a count
 }
 
+// maxLeft is how many slices left for the same cause are listed one by one.
+const maxLeft = 10
+
 func leftLines(w io.Writer, left []purge.Left) {
-	for _, l := range left[:min(len(left), maxRows)] {
-		fmt.Fprintf(w, "%-9s  %s: %s\n", l.Outcome, l.SliceKey, printable(l.Reason))
+	n := map[purge.Outcome]int{}
+	for _, l := range left {
+		if n[l.Outcome]++; n[l.Outcome] <= maxLeft {
+			fmt.Fprintf(w, "%-9s  %s: %s\n", l.Outcome, l.SliceKey, printable(l.Reason))
+		}
 	}
-	andMore(w, len(left))
+	for _, o := range slices.Sorted(maps.Keys(n)) {
+		if n[o] > maxLeft {
+			fmt.Fprintf(w, "%-9s  and %d more (--output json lists all)\n", o, n[o]-maxLeft)
+		}
+	}
 }
 
 type purgeResult struct{ *purge.Report }
 
 func (r *purgeResult) text(w io.Writer) {
-	for _, s := range r.Warnings {
-		fmt.Fprintf(w, "warning: %s\n", s)
-	}
 	var rows []string
 	for _, s := range r.Slices {
 		rows = append(rows, row(s.Day, s.Shard, s.Outcome, s.Rows, s.Strategy, seconds(s.Seconds), printable(s.Reason)))

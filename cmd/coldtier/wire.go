@@ -204,7 +204,7 @@ func (a *app) clockAgrees(ctx context.Context, whose string, read func(context.C
 func (a *app) archiveDeps(p *parts) archive.Deps {
 	d := archive.Deps{
 		Manifest: p.manifest, Objects: objects{p.bucket}, Rows: rows{p.rows}, Layout: p.cfg.Source.Layout, Zone: p.cfg.Source.Zone,
-		Source: p.cfg.Source.Name, Owner: p.owner, Clock: a.now, Log: a.log,
+		Source: p.cfg.Source.Name, Owner: p.owner, Clock: a.now, Log: a.log, Step: stepHook(),
 	}
 	for _, t := range p.tables {
 		d.Tables = append(d.Tables, archiveTable{t})
@@ -232,7 +232,7 @@ func (a *app) purger(p *parts) (*purge.Purger, error) {
 	}
 	return purge.New(purge.Config{
 		Owner: p.owner, Lag: c.Lag, Strategy: purge.Strategy(c.Strategy), RowsPerSecond: c.RowsPerSecond, MaxReplicaLag: c.MaxReplicaLag,
-		MaxThreadsRunning: c.MaxThreadsRunning, Hours: c.Hours, Zone: p.cfg.Source.Zone, Now: a.now, Sleep: sleep,
+		MaxThreadsRunning: c.MaxThreadsRunning, Hours: c.Hours, Zone: p.cfg.Source.Zone, Now: a.now, Sleep: sleep, Steps: stepHook(),
 	}, p.manifest, tables, a.log)
 }
 

@@ -1,0 +1,47 @@
+//go:build crashtest
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// stepHook kills or stops this process at the step that COLDTIER_CRASH_AT or
+// COLDTIER_STOP_AT names, as "STEP" or, for the N-th time it comes there, "STEP:N".
+// COLDTIER_STEPS=1 prints each step to standard error.
+func stepHook() func(string) error {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	act := func(variable, step string, n int, sig syscall.Signal) error {
+		name, count, _ := strings.Cut(os.Getenv(variable), ":")
+		want := 1
+		if count != "" {
+			var err error
+			if want, err = strconv.Atoi(count); err != nil {
+				return fmt.Errorf("%s: %w", variable, err)
+			}
+		}
+		if name != step || n != want {
+			return nil
+		}
+		return syscall.Kill(os.Getpid(), sig)
+	}
+	return func(step string) error {
+		mu.Lock()
+		seen[step]++
+		n := seen[step]
+		mu.Unlock()
+		if os.Getenv("COLDTIER_STEPS") != "" {
+			fmt.Fprintf(os.Stderr, "step %s %d\n", step, n)
+		}
+		if err := act("COLDTIER_CRASH_AT", step, n, syscall.SIGKILL); err != nil {
+			return err
+		}
+		return act("COLDTIER_STOP_AT", step, n, syscall.SIGSTOP)
+	}
+}
