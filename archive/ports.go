@@ -162,12 +162,15 @@ type Deps struct {
 	Log      *slog.Logger
 	// Step, when not nil, is called at each named point between two effects; an
 	// error from it is handled as a failure there. Crash tests kill the process in it.
-	Step func(ctx context.Context, name string) error
+	Step func(name string) error
 }
 
 func (d *Deps) step(ctx context.Context, name string) error {
 	if d.Step == nil {
 		return nil
 	}
-	return d.Step(ctx, name)
+	if err := d.Step(name); err != nil {
+		return err
+	}
+	return context.Cause(ctx) // the process may have been paused in the step
 }
