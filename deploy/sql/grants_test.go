@@ -19,10 +19,12 @@ import (
 	"github.com/coldtier/coldtier/archive/snowflake"
 )
 
-// roles are the connections of a test: warm's and the manifest's databases and the users of both files.
+// roles are the databases of a test and the users of both files.
 type roles struct {
 	admin, archive, purge *sql.DB
 	warm, manifest, other string // databases
+
+	archiveUser, purgeUser mysql.Config
 }
 
 // apply runs the files, with names that no other test has in place of the files' own.
@@ -38,10 +40,13 @@ func apply(t *testing.T) roles {
 	id := stack.Unique("g")
 	r.warm, r.manifest = id+"_im_00", id+"_manifest"
 	for _, db := range []string{r.warm, r.manifest} {
-		exec(t, r.admin, "CREATE DATABASE "+db)
+		do(t, r.admin, "CREATE DATABASE "+db)
 		t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP DATABASE "+db) })
 	}
-	for name, role := range map[string]**sql.DB{"archive": &r.archive, "purge": &r.purge} {
+	for name, role := range map[string]struct {
+		db   **sql.DB
+		user *mysql.Config
+	}{"archive": {&r.archive, &r.archiveUser}, "purge": {&r.purge, &r.purgeUser}} {
 		file, err := os.ReadFile(name + ".sql")
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +65,8 @@ func apply(t *testing.T) roles {
 		t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP USER "+user+"@'%'") })
 		c := cfg.Clone()
 		c.User, c.Passwd, c.DBName = user, "Pass-word-1", ""
-		*role = stack.OpenMySQL(t, c.FormatDSN())
+		*role.user = *c
+		*role.db = stack.OpenMySQL(t, c.FormatDSN())
 	}
 	return r
 }
@@ -72,7 +78,7 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-func exec(t *testing.T, db *sql.DB, statement string) {
+func do(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
 	if _, err := db.ExecContext(deadline(t), statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
@@ -121,7 +127,7 @@ func TestArchiveRoleReadsWarmAndOwnsTheManifest(t *testing.T) {
 		"DELETE FROM " + r.manifest + ".a",
 		"DROP TABLE " + r.manifest + ".a",
 	} {
-		exec(t, r.archive, s)
+		do(t, r.archive, s)
 	}
 	for _, s := range []string{
 		"DELETE FROM " + table + " WHERE msg_id = 1",
@@ -141,7 +147,7 @@ func TestPurgeRoleDeletesAndExchangesAndNoMore(t *testing.T) {
 	t.Parallel()
 	r := apply(t)
 	table, staging := r.fill(t), r.warm+".staging"
-	exec(t, r.archive, "CREATE TABLE "+r.manifest+".a (i INT PRIMARY KEY)")
+	do(t, r.archive, "CREATE TABLE "+r.manifest+".a (i INT PRIMARY KEY)")
 	rows := func(of string) (n int) {
 		t.Helper()
 		if err := r.admin.QueryRowContext(deadline(t), "SELECT COUNT(*) FROM "+of).Scan(&n); err != nil {
@@ -184,7 +190,7 @@ func TestPurgeRoleDeletesAndExchangesAndNoMore(t *testing.T) {
 		"UPDATE " + r.manifest + ".a SET i = 2",
 		"DELETE FROM " + r.manifest + ".a",
 	} {
-		exec(t, r.purge, s)
+		do(t, r.purge, s)
 	}
 	if n := rows(table); n != 0 {
 		t.Errorf("%d rows are left, want none", n)
