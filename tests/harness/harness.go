@@ -66,8 +66,9 @@ type Options struct {
 	MySQLAddr, S3Endpoint, ClickHouseAddr string
 }
 
-// First is the day on which invented chat begins.
-var First = snowflake.MakeDay(2021, 5, 1)
+// First is the day on which invented chat of so many days begins: it ends a few
+// days ago, since each day up to the youngest that is old enough gets a slice.
+func First(days int) snowflake.Day { return snowflake.DayAt(time.Now(), time.UTC).Add(-days - 2) }
 
 // Env is a set-up: warm tables with chat in them, an empty bucket, ClickHouse
 // database and manifest, and a configuration for all.
@@ -102,7 +103,7 @@ func New(t testing.TB, o Options) *Env {
 	e.Database = cfg.DBName
 	src := o.Source
 	if src == nil {
-		g, err := chat.New(chat.Config{Seed: o.Seed, From: First, Days: o.Days, Messages: o.Messages})
+		g, err := chat.New(chat.Config{Seed: o.Seed, From: First(o.Days), Days: o.Days, Messages: o.Messages})
 		if err != nil {
 			t.Fatal(err)
 		}
