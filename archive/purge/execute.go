@@ -82,50 +82,88 @@ func (p *Purger) Execute(ctx context.Context, plan *Plan) (*Report, error) {
 	if _, err := p.manifestNow(ctx); err != nil {
 		return rep, err
 	}
-	var causes []error
-	inRow := 0
-	halted := map[string]error{} // by database
-	for _, job := range plan.Jobs {
-		if err := p.stopped(ctx, job, halted, inRow); err != nil {
+	e := &execution{Purger: p, rep: rep, halted: map[string]error{}, before: map[uint64]uint64{}}
+	locked, err := e.jobs(ctx, plan.Jobs, true)
+	if err == nil && len(locked) > 0 {
+		_ = p.cfg.Sleep(ctx, lockPause) // an end of ctx is seen by the jobs
+		_, err = e.jobs(ctx, locked, false)
+	}
+	if err != nil {
+		return rep, err
+	}
+	return rep, errors.Join(append([]error{rep.Err()}, e.causes...)...)
+}
+
+// lockPause is how long a job that met a lock waits at least before its second try.
+const lockPause = time.Second
+
+// execution is a plan at work.
+type execution struct {
+	*Purger
+	rep    *Report
+	causes []error
+	inRow  int               // jobs in a row that failed
+	halted map[string]error  // why nothing more is done in a database
+	before map[uint64]uint64 // rows of a slice that its first try deleted
+}
+
+// jobs does jobs in order. Those that met a lock are given back when there is to be
+// another try, and named in the report when not. The error is a crash.
+func (e *execution) jobs(ctx context.Context, jobs []Job, another bool) (locked []Job, err error) {
+	for _, job := range jobs {
+		if err := e.stopped(ctx, job); err != nil {
 			for _, s := range job.Slices {
-				rep.add(Result{SliceKey: s.SliceKey, Strategy: job.Strategy, Outcome: outcome(err), Reason: err.Error()})
+				e.rep.add(Result{SliceKey: s.SliceKey, Strategy: job.Strategy, Outcome: outcome(err), Reason: err.Error(), Rows: e.before[s.ID]})
 			}
 			continue
 		}
-		results, err := p.run(ctx, job)
-		for _, r := range results {
-			rep.add(r)
-			p.logResult(ctx, r)
-		}
+		results, tidy, err := e.run(ctx, job)
 		var c crash
+		if errors.As(err, &c) {
+			return nil, err
+		}
+		if another && tidy && job.Staging == "" && allLocked(results) {
+			for i, r := range results {
+				e.before[job.Slices[i].ID] = r.Rows
+			}
+			locked = append(locked, job)
+			continue
+		}
+		for i, r := range results {
+			r.Rows += e.before[job.Slices[i].ID]
+			e.rep.add(r)
+			e.logResult(ctx, r)
+		}
 		switch {
-		case errors.As(err, &c):
-			return rep, err
 		case errors.Is(err, ErrThrottled) || errors.Is(err, ErrHours):
-			halted[job.Slices[0].Shard.Database] = err
-			inRow = 0
+			e.halted[job.Slices[0].Shard.Database] = err
+			e.inRow = 0
 		case err != nil && outcome(err) == Failed:
-			causes = append(causes, err)
-			inRow++
+			e.causes = append(e.causes, err)
+			e.inRow++
 		default:
-			inRow = 0
+			e.inRow = 0
 		}
 	}
-	return rep, errors.Join(append([]error{rep.Err()}, causes...)...)
+	return locked, nil
+}
+
+func allLocked(results []Result) bool {
+	return !slices.ContainsFunc(results, func(r Result) bool { return r.Outcome != Locked })
 }
 
 // stopped says why a job is not begun.
-func (p *Purger) stopped(ctx context.Context, job Job, halted map[string]error, inRow int) error {
+func (e *execution) stopped(ctx context.Context, job Job) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: the run was stopped: %w", errLeft, context.Cause(ctx))
 	}
-	if inRow >= maxFailures {
-		return fmt.Errorf("%w: %d slices in a row failed", errLeft, inRow)
+	if e.inRow >= maxFailures {
+		return fmt.Errorf("%w: %d slices in a row failed", errLeft, e.inRow)
 	}
-	if err := halted[job.Slices[0].Shard.Database]; err != nil {
+	if err := e.halted[job.Slices[0].Shard.Database]; err != nil {
 		return err
 	}
-	return p.throttle.open()
+	return e.throttle.open()
 }
 
 func (p *Purger) logResult(ctx context.Context, r Result) {
@@ -168,8 +206,9 @@ type work struct {
 	pending bool
 }
 
-// run does a job; its error is the first of its slices', or a crash.
-func (p *Purger) run(ctx context.Context, job Job) ([]Result, error) {
+// run does a job; its error is the first of its slices', or a crash. It is tidy when
+// no staging table is left.
+func (p *Purger) run(ctx context.Context, job Job) (results []Result, tidy bool, first error) {
 	began := p.cfg.Now()
 	w := &work{Purger: p, table: p.tables[job.Slices[0].Shard], job: job}
 	for _, s := range job.Slices {
@@ -178,11 +217,9 @@ func (p *Purger) run(ctx context.Context, job Job) ([]Result, error) {
 	err := w.guarded(ctx)
 	var c crash
 	if errors.As(err, &c) {
-		return nil, err
+		return nil, false, err
 	}
 	seconds := p.cfg.Now().Sub(began).Seconds() / float64(len(w.units))
-	var results []Result
-	var first error
 	for _, u := range w.units {
 		if u.err == nil && !u.settled {
 			u.err = err
@@ -199,7 +236,7 @@ func (p *Purger) run(ctx context.Context, job Job) ([]Result, error) {
 		}
 		results = append(results, r)
 	}
-	return results, first
+	return results, !w.isolated, first
 }
 
 // guarded claims the job's slices, keeps their leases while it works, and ends the
@@ -208,7 +245,7 @@ func (w *work) guarded(ctx context.Context) error {
 	for _, u := range w.units {
 		l, err := w.store.Claim(ctx, u.ID, w.cfg.Owner, []manifest.State{manifest.Verified, manifest.Purging}, "")
 		if err != nil {
-			return fmt.Errorf("claim of slice %s: %w", u.SliceKey, err)
+			return w.notClaimed(ctx, u, err)
 		}
 		u.lease = l
 		var stop func()
@@ -220,6 +257,18 @@ func (w *work) guarded(ctx context.Context) error {
 		var c crash
 		if !errors.As(err, &c) {
 			err = fmt.Errorf("%w: %w", cause, err)
+		}
+	}
+	return err
+}
+
+// notClaimed tells a slice that another run purged since the plan was made from one
+// that is something else now.
+func (w *work) notClaimed(ctx context.Context, u *unit, err error) error {
+	err = fmt.Errorf("claim of slice %s: %w", u.SliceKey, err)
+	if errors.Is(err, manifest.ErrState) {
+		if s, look := w.store.Slice(ctx, u.ID); look == nil && s.State == manifest.Purged && s.Live == u.Generation {
+			return fmt.Errorf("%w: %w", errElsewhere, err)
 		}
 	}
 	return err

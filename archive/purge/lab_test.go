@@ -121,7 +121,7 @@ func newLab(t *testing.T, partitioned bool, days, perDay int) *lab {
 	for i := range days {
 		l.seed(i, perDay)
 	}
-	l.store = l.openStore(10*time.Second, time.Time{})
+	l.store = l.openStore(time.Minute, time.Time{})
 	if _, err := l.store.Migrate(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

@@ -346,7 +346,11 @@ func (w *work) again(ctx context.Context) (*Range, error) {
 		s.Staging = ""
 		mine = append(mine, s)
 	}
-	items, why, err := w.fills(ctx, w.table, r, mine)
+	near, err := w.neighbours(ctx, mine)
+	if err != nil {
+		return nil, err
+	}
+	items, why, err := w.fills(ctx, w.table, r, mine, near[w.table.Shard()])
 	if err != nil || why != "" || len(items) != len(live) {
 		return nil, err
 	}

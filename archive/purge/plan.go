@@ -91,12 +91,16 @@ func (p *Purger) Plan(ctx context.Context, sel Selection) (*Plan, error) {
 		}
 		due = append(due, s)
 	}
+	near, err := p.neighbours(ctx, due)
+	if err != nil {
+		return nil, fmt.Errorf("plan of the purge: %w", err)
+	}
 	done := map[uint64]bool{}
 	for _, s := range due {
 		if done[s.ID] {
 			continue
 		}
-		job, why, err := p.job(ctx, s, due)
+		job, why, err := p.job(ctx, s, due, near[s.Shard])
 		if err != nil {
 			return nil, fmt.Errorf("plan of slice %s: %w", s.SliceKey, err)
 		}
@@ -142,8 +146,30 @@ func item(s manifest.Slice) Item {
 	return Item{ID: s.ID, SliceKey: s.SliceKey, Lo: s.Lo, Hi: s.Hi, Generation: s.Generation, Rows: s.Rows, Bytes: s.Bytes}
 }
 
+// around is how many days before and after the due ones are looked at for slices
+// that share a partition with them. Those further off are not missed: their rows
+// would be met as rows of no slice.
+const around = 31
+
+// neighbours lists the slices, in any state, of the days around those that are due.
+func (p *Purger) neighbours(ctx context.Context, due []manifest.Slice) (map[manifest.Shard][]manifest.Slice, error) {
+	near := map[manifest.Shard][]manifest.Slice{}
+	if len(due) == 0 || p.cfg.Strategy == Rows {
+		return near, nil
+	}
+	from, to := due[0].Day.Add(-around), due[len(due)-1].Day.Add(around) // oldest day first
+	all, err := p.store.Slices(ctx, manifest.Filter{From: &from, To: &to})
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		near[s.Shard] = append(near[s.Shard], s)
+	}
+	return near, nil
+}
+
 // job finds how a slice goes, and with which others. The text says why it can't.
-func (p *Purger) job(ctx context.Context, s manifest.Slice, due []manifest.Slice) (Job, string, error) {
+func (p *Purger) job(ctx context.Context, s manifest.Slice, due, near []manifest.Slice) (Job, string, error) {
 	if s.Staging != "" {
 		j := Job{Strategy: Partition, Staging: s.Staging}
 		for _, o := range due {
@@ -165,7 +191,7 @@ func (p *Purger) job(ctx context.Context, s manifest.Slice, due []manifest.Slice
 	why := "no partition by message ID holds the slice whole"
 	if ok {
 		var items []Item
-		if items, why, err = p.fills(ctx, t, r, due); err != nil {
+		if items, why, err = p.fills(ctx, t, r, due, near); err != nil {
 			return Job{}, "", err
 		}
 		if why == "" {
@@ -183,19 +209,12 @@ func (p *Purger) job(ctx context.Context, s manifest.Slice, due []manifest.Slice
 // rows or room for rows that belong to none of them. Only before its first slice
 // (the oldest partition begins at 0) may it have room, when that is empty; the end
 // of a partition without slices is where new messages arrive.
-func (p *Purger) fills(ctx context.Context, t Table, r Range, due []manifest.Slice) ([]Item, string, error) {
-	all, err := p.store.Slices(ctx, manifest.Filter{Shard: t.Shard().String()})
-	if err != nil {
-		return nil, "", err
-	}
+func (p *Purger) fills(ctx context.Context, t Table, r Range, due, near []manifest.Slice) ([]Item, string, error) {
 	isDue := map[uint64]bool{}
 	for _, s := range due {
 		isDue[s.ID] = s.Staging == ""
 	}
-	in := slices.DeleteFunc(all, func(s manifest.Slice) bool {
-		return s.Hi <= r.Lo || s.Lo >= r.Hi || s.Lo == s.Hi || s.Shard != t.Shard()
-	})
-	slices.SortFunc(in, func(a, b manifest.Slice) int { return a.Day.Compare(b.Day) })
+	in := slices.DeleteFunc(slices.Clone(near), func(s manifest.Slice) bool { return s.Hi <= r.Lo || s.Lo >= r.Hi })
 	var items []Item
 	for i, s := range in {
 		switch {

@@ -65,8 +65,8 @@ func (r *Report) add(s Result) {
 
 // Err says what was not done: nil when everything that was due is purged (or in the
 // hands of another run), ErrLeased when other runs hold all of it, ErrDrift or
-// ErrRefused when only safety stood against the rest, else ErrPartly. The causes of
-// failures are kept in the error.
+// ErrRefused when only safety stood against the rest, else ErrPartly; none of these
+// when there were failures and nothing was purged.
 func (r *Report) Err() error {
 	n := map[Outcome]int{}
 	for _, s := range r.Slices {
@@ -80,6 +80,8 @@ func (r *Report) Err() error {
 	partly := n[Locked] + n[Throttled] + n[LeftOver] + n[Failed] + n[Changed] + n[Early]
 	safety := n[Drifted] + n[Refused] + n[Held]
 	switch {
+	case n[Failed] > 0 && n[Purged] == 0:
+		return fmt.Errorf("%d slices are not purged", partly+safety)
 	case partly > 0:
 		return r.first(ErrPartly, partly+safety)
 	case n[Refused]+n[Held] > 0:
@@ -114,7 +116,7 @@ func outcome(err error) Outcome {
 		o   Outcome
 	}{
 		{ErrDrift, Drifted}, {ErrLocked, Locked}, {ErrThrottled, Throttled}, {ErrHours, Throttled}, {ErrUnclear, LeftOver}, {ErrIncompatible, LeftOver}, {ErrRefused, Refused},
-		{errChanged, Changed}, {errLeft, LeftOver},
+		{errChanged, Changed}, {errLeft, LeftOver}, {errElsewhere, Leased},
 		{manifest.ErrHeld, Held}, {manifest.ErrLag, Early}, {manifest.ErrLeased, Leased}, {manifest.ErrLeaseLost, LeftOver}, {manifest.ErrState, Changed}, {manifest.ErrNotFound, Changed}, {context.Canceled, LeftOver},
 	} {
 		if errors.Is(err, c.err) {
@@ -125,6 +127,7 @@ func outcome(err error) Outcome {
 }
 
 var (
-	errChanged = errors.New("no longer what the plan lists")
-	errLeft    = errors.New("left for the next run")
+	errChanged   = errors.New("no longer what the plan lists")
+	errLeft      = errors.New("left for the next run")
+	errElsewhere = errors.New("another run purged it")
 )
