@@ -123,7 +123,7 @@ func (c *columnReader) read(z *zstd.Decoder, data []byte, rows int) (rest []byte
 			return nil, err
 		}
 		data = data[t.pos:]
-		if h.size < 0 || h.raw < 0 || h.raw > maxPage {
+		if h.size < 0 || h.raw < 0 || h.raw > maxPage || rows > 1 && h.raw > 2*maxGroupRaw {
 			return nil, errPageHeader
 		}
 		if h.size > int64(len(data)) {

@@ -204,10 +204,6 @@ func (w *Writer) writeFooter() (Extent, error) {
 	if err != nil {
 		return Extent{}, fmt.Errorf("segment metadata: %w", err)
 	}
-	schema, err := json.Marshal(w.schema)
-	if err != nil {
-		return Extent{}, fmt.Errorf("segment schema: %w", err)
-	}
 	start := w.size
 	sum := sha256.New()
 	ciStart, oiStart := start, start+int64(len(w.ciBuf))
@@ -247,7 +243,7 @@ func (w *Writer) writeFooter() (Extent, error) {
 		}
 	}
 	t.list(5, thriftStruct, 2)
-	for _, kv := range [][2][]byte{{[]byte(metaKey), meta}, {[]byte(schemaKey), schema}} {
+	for _, kv := range [][2][]byte{{[]byte(metaKey), meta}, {[]byte(schemaKey), w.json}} {
 		outer := t.begin()
 		t.binary(1, kv[0])
 		t.binary(2, kv[1])

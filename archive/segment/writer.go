@@ -55,6 +55,7 @@ type Meta struct {
 type Writer struct {
 	w      io.Writer
 	schema *message.Schema
+	json   []byte // the schema's
 	meta   Meta
 	target int
 	cols   []columnWriter // the last is exactName
@@ -121,6 +122,10 @@ func (w *Writer) Reset(out io.Writer, s *message.Schema, m Meta) error {
 			w.err = err
 			return err
 		}
+		if w.json, err = json.Marshal(s); err != nil {
+			w.err = fmt.Errorf("segment schema: %w", err)
+			return w.err
+		}
 		w.cols, w.opaque, w.rowFixed = make([]columnWriter, len(cols)), nil, 0
 		for i, c := range cols {
 			w.cols[i].column = c
@@ -160,14 +165,14 @@ func (w *Writer) Write(b *message.Batch, from, to int) error {
 func (w *Writer) write(b *message.Batch, from, to int) error {
 	for from < to {
 		// Take as many rows as the page still holds, then append them column by column.
-		i, full := from, false
+		i, full, memory := from, false, false
 		for ; i < to && !full; i++ {
 			raw, err := w.rowBytes(b, i)
 			if err != nil {
 				return err
 			}
-			if w.pageRows > 0 && w.groupRaw+w.pageRaw+raw > maxGroupRaw {
-				full = true
+			if w.group.Rows > 0 && w.groupRaw+w.pageRaw+raw > maxGroupRaw {
+				full, memory = true, true // before this row
 				break
 			}
 			if err := w.note(b, i); err != nil {
@@ -184,7 +189,7 @@ func (w *Writer) write(b *message.Batch, from, to int) error {
 			if err := w.finishPage(); err != nil {
 				return err
 			}
-			if err := w.maybeFinishGroup(b, i, to); err != nil {
+			if err := w.maybeFinishGroup(memory); err != nil {
 				return err
 			}
 		}
@@ -284,6 +289,7 @@ func (w *Writer) addRows(b *message.Batch, from, to int) error {
 			return fmt.Errorf("message %d: %w", b.MessageID(row), err)
 		}
 		w.cols[last].addBytes(text)
+		w.pageRaw += len(text)
 	}
 	clear(w.exact)
 	return nil
@@ -319,21 +325,12 @@ func (w *Writer) finishPage() error {
 	return nil
 }
 
-// maybeFinishGroup ends the row group when it has its size, or when the next row,
-// if it is known, would make it too large in memory.
-func (w *Writer) maybeFinishGroup(b *message.Batch, next, to int) error {
-	done := w.finished() >= w.groupTarget()-w.groupTarget()/32 || w.group.Rows >= maxGroupRows || w.groupRaw >= maxGroupRaw
-	if !done && next < to {
-		raw, err := w.rowBytes(b, next)
-		if err != nil {
-			return err
-		}
-		done = w.groupRaw+raw > maxGroupRaw
+// maybeFinishGroup ends the row group when it has its size.
+func (w *Writer) maybeFinishGroup(memory bool) error {
+	if memory || w.finished() >= w.groupTarget()-w.groupTarget()/32 || w.group.Rows >= maxGroupRows {
+		return w.finishGroup()
 	}
-	if !done {
-		return nil
-	}
-	return w.finishGroup()
+	return nil
 }
 
 // finishGroup writes the row group.
