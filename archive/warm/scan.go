@@ -109,6 +109,7 @@ func (r *reader) read(ctx context.Context, from, to uint64) (message.Chunk, erro
 	q := fmt.Sprintf("SELECT %s FROM %s FORCE INDEX (%s) WHERE %s >= %s AND %s < %s ORDER BY %s LIMIT %d%s", r.def.selects, r.table, r.def.key,
 		r.def.id, strconv.FormatUint(from, 10), r.def.id, strconv.FormatUint(to, 10), r.def.id, asked, r.lock)
 	begun := cfg.Now()
+	var f message.Fingerprint
 	err := r.s.rows(ctx, q, func(row [][]byte) error {
 		if err := r.batch.Append(row); err != nil {
 			if errors.Is(err, message.ErrBatchFull) && r.batch.Len() > 0 {
@@ -116,6 +117,7 @@ func (r *reader) read(ctx context.Context, from, to uint64) (message.Chunk, erro
 			}
 			return err
 		}
+		f = f.Add(r.hash.Row(row))
 		if r.batch.Bytes() >= cfg.ChunkBytes {
 			return errFull
 		}
@@ -126,7 +128,7 @@ func (r *reader) read(ctx context.Context, from, to uint64) (message.Chunk, erro
 		return message.Chunk{}, err
 	}
 	n := r.batch.Len()
-	c := message.Chunk{From: from, To: to, Batch: r.batch, Fingerprint: r.hash.Batch(r.batch, 0, n)}
+	c := message.Chunk{From: from, To: to, Batch: r.batch, Fingerprint: f}
 	if n > 0 && (full || n == asked) {
 		c.To = r.batch.MessageID(n-1) + 1 // below to, which the last ID is below
 	}
