@@ -22,11 +22,10 @@ const MetaSHA256 = "sha256"
 
 // Bucket is a bucket and a prefix in it. It is safe for concurrent use.
 type Bucket struct {
-	cfg Config
-	s3  *s3.Client
-	log *slog.Logger
-	// idle is the client whose idle connections Close closes.
-	idle interface{ CloseIdleConnections() }
+	cfg  Config
+	s3   *s3.Client
+	http *http.Client
+	log  *slog.Logger
 }
 
 // Info says what is known of an object. List knows no metadata.
@@ -67,12 +66,15 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Bucket, error) {
 		return nil, errors.New("bucket.region is not set, nor is AWS_REGION")
 	}
 	b := &Bucket{cfg: cfg, log: log}
-	// Frozen, so that its connections can be closed: a BuildableClient hides them.
-	if c, ok := ac.HTTPClient.(*awshttp.BuildableClient); ok {
-		ac.HTTPClient = c.Freeze()
+	// The SDK's client keeps its connections where nobody can close them: take its
+	// transport, which has the certificates by now, into one of our own.
+	loaded, ok := ac.HTTPClient.(*awshttp.BuildableClient)
+	if !ok {
+		return nil, fmt.Errorf("load the AWS configuration: it gives a client of type %T", ac.HTTPClient)
 	}
-	b.idle, _ = ac.HTTPClient.(interface{ CloseIdleConnections() })
+	b.http = &http.Client{Transport: loaded.GetTransport(), CheckRedirect: redirect}
 	b.s3 = s3.NewFromConfig(ac, func(o *s3.Options) {
+		o.HTTPClient = b.http
 		o.UsePathStyle = cfg.PathStyle
 		if cfg.Endpoint != "" {
 			o.BaseEndpoint = aws.String(cfg.Endpoint)
@@ -94,10 +96,21 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Bucket, error) {
 
 // Close closes the idle connections. Calls that are under way are not hurt.
 func (b *Bucket) Close() error {
-	if b.idle != nil {
-		b.idle.CloseIdleConnections()
-	}
+	b.http.CloseIdleConnections()
 	return nil
+}
+
+// redirect follows only the redirects that repeat the request as it is, as the
+// SDK's own client does; others (a bucket of another region) are answers.
+func redirect(r *http.Request, via []*http.Request) error {
+	if len(via) > 3 {
+		return errors.New("more than 3 redirects")
+	}
+	switch r.Response.StatusCode {
+	case http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return nil
+	}
+	return http.ErrUseLastResponse
 }
 
 // full puts the prefix in front of a key.

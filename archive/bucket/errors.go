@@ -59,6 +59,7 @@ type problem struct {
 	detail string
 	remedy string
 	cause  error // of the caller's own making: a context's end, a body's error
+	lost   bool  // there was no answer, so what was asked may have been done
 	tries  int   // tries in all that it is worth; 1 when trying again is useless, 0 as many as configured
 }
 
@@ -216,9 +217,9 @@ func connection(err error) problem {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return problem{kind: ErrUnavailable, code: "unknown host", detail: text, tries: 2, remedy: "check bucket.endpoint and bucket.region, or set bucket.path_style"}
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return problem{kind: ErrUnavailable, code: "broken off", detail: text}
+		return problem{kind: ErrUnavailable, code: "broken off", detail: text, lost: true}
 	}
-	return problem{kind: ErrUnavailable, code: "connection", detail: text}
+	return problem{kind: ErrUnavailable, code: "connection", detail: text, lost: true}
 }
 
 // shorten drops the SDK's and the transport's own words in front of an error.

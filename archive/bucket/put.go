@@ -135,8 +135,19 @@ func (b *Bucket) putWhole(ctx context.Context, u *upload) error {
 	return b.try(ctx, c, func(ctx context.Context, w *watch) error {
 		in.Body = w.reader(u.src.section(0, u.src.size))
 		_, err := b.s3.PutObject(ctx, in, signBody(u.hex()))
+		if err != nil && u.onlyNew && diagnose(ctx, err).lost && b.isThere(ctx, u.full) {
+			return &problemError{problem{kind: errPrecondition, tries: 1}}
+		}
 		return err
 	})
+}
+
+// isThere looks, after a connection that broke, whether there is an object. A
+// store that refuses a conditional put while a large body is still on its way may
+// close the connection, so that the refusal is never read, not at any try.
+func (b *Bucket) isThere(ctx context.Context, full string) bool {
+	_, err := b.s3.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.cfg.Name, Key: &full})
+	return err == nil
 }
 
 // settle says what a refused "only if it is not there", or an upload that is gone,
