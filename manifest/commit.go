@@ -117,6 +117,10 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 	if err != nil {
 		return err
 	}
+	// A worker that may not is told before it sends everything.
+	if err := l.write(ctx, s.db, renewed, []any{micros(s.ttl)}, "s.state = 'copying' AND s.generation < ?", c.Generation); err != nil {
+		return err
+	}
 	// Outside of the transaction: a schema is only ever added.
 	if _, err := s.db.ExecContext(ctx, "INSERT IGNORE INTO table_schemas (hash, definition) VALUES (?, ?)", c.Schema.Hash(), string(definition)); err != nil {
 		return err

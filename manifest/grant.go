@@ -209,35 +209,36 @@ func (g *PurgeGrant) Purged(ctx context.Context) error {
 	if err := g.made(); err != nil {
 		return err
 	}
-	id := g.l.id
-	err := g.l.s.inTx(ctx, func(tx *sql.Tx) error {
-		var staging string
-		if err := g.write(ctx, tx, renewed, []any{micros(g.l.s.ttl)}, ""); err != nil { // locks the slice
-			return err
-		}
-		if err := tx.QueryRowContext(ctx, "SELECT staging FROM slices WHERE id = ?", id).Scan(&staging); err != nil {
-			return err
-		}
-		if staging != "" {
-			if _, err := tx.ExecContext(ctx, "UPDATE chunks SET state = 'deleted' WHERE slice_id = ? AND token = ? AND state = 'deleting'", id, g.token); err != nil {
-				return err
-			}
-		}
-		var left int
-		if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM chunks WHERE slice_id = ? AND token = ? AND state <> 'deleted'", id, g.token).Scan(&left); err != nil {
-			return err
-		}
-		if left > 0 {
-			return fmt.Errorf("%w: %d chunks are not deleted", ErrState, left)
-		}
-		return g.write(ctx, tx, "s.state = 'purged', s.purged_at = UTC_TIMESTAMP(6), s.staging = '', s.failed = 0, s.error = NULL, s.tries = 0, s.lease_until = NULL", nil, "")
-	})
+	err := g.l.finish(inState(Purged), func() error { return g.l.s.inTx(ctx, func(tx *sql.Tx) error { return g.purged(ctx, tx) }) })
 	if err != nil {
 		return g.fail("end the purge of", err)
 	}
 	g.l.update(func(s *Slice) { s.State, s.Staging = Purged, "" })
-	g.l.end()
 	return nil
+}
+
+func (g *PurgeGrant) purged(ctx context.Context, tx *sql.Tx) error {
+	id := g.l.id
+	var staging string
+	if err := g.write(ctx, tx, renewed, []any{micros(g.l.s.ttl)}, ""); err != nil { // locks the slice
+		return err
+	}
+	if err := tx.QueryRowContext(ctx, "SELECT staging FROM slices WHERE id = ?", id).Scan(&staging); err != nil {
+		return err
+	}
+	if staging != "" {
+		if _, err := tx.ExecContext(ctx, "UPDATE chunks SET state = 'deleted' WHERE slice_id = ? AND token = ? AND state = 'deleting'", id, g.token); err != nil {
+			return err
+		}
+	}
+	var left int
+	if err := tx.QueryRowContext(ctx, "SELECT COUNT(*) FROM chunks WHERE slice_id = ? AND token = ? AND state <> 'deleted'", id, g.token).Scan(&left); err != nil {
+		return err
+	}
+	if left > 0 {
+		return fmt.Errorf("%w: %d chunks are not deleted", ErrState, left)
+	}
+	return g.write(ctx, tx, "s.state = 'purged', s.purged_at = UTC_TIMESTAMP(6), s.staging = '', s.failed = 0, s.error = NULL, s.tries = 0, s.lease_until = NULL", nil, "")
 }
 
 // Drifted sends the slice back to pending, since warm no longer holds what was
@@ -249,11 +250,12 @@ func (g *PurgeGrant) Drifted(ctx context.Context, detail string) error {
 		return err
 	}
 	detail = cut(detail, maxError)
-	if err := g.write(ctx, g.l.s.db, "s.state = 'pending', s.reason = 'drifted', s.error = ?, s.verified_at = NULL, s.lease_until = NULL", []any{detail}, "s.staging = ''"); err != nil {
+	if err := g.l.finish(inState(Pending), func() error {
+		return g.write(ctx, g.l.s.db, "s.state = 'pending', s.reason = 'drifted', s.error = ?, s.verified_at = NULL, s.lease_until = NULL", []any{detail}, "s.staging = ''")
+	}); err != nil {
 		return g.fail("note the drift of", err)
 	}
 	g.l.update(func(s *Slice) { s.State, s.Reason, s.Error, s.VerifiedAt = Pending, ReasonDrifted, detail, nil })
-	g.l.end()
 	return nil
 }
 
@@ -269,11 +271,12 @@ func (g *PurgeGrant) GiveBack(ctx context.Context) error {
 // stopped, and goes on another time. Chunks keep their states. A staging table
 // must have been returned before. It deletes nothing, so it needs no grant.
 func (l *Lease) GiveBack(ctx context.Context) error {
-	if err := l.write(ctx, l.s.db, "s.state = 'verified', s.lease_until = NULL", nil, "s.state = 'purging' AND s.staging = ''"); err != nil {
+	if err := l.finish(inState(Verified), func() error {
+		return l.write(ctx, l.s.db, "s.state = 'verified', s.lease_until = NULL", nil, "s.state = 'purging' AND s.staging = ''")
+	}); err != nil {
 		return fmt.Errorf("give back slice %s: %w", l.key, err)
 	}
 	l.update(func(s *Slice) { s.State = Verified })
-	l.end()
 	return nil
 }
 

@@ -173,6 +173,8 @@ func (l *Lease) why(ctx context.Context, q reader) error {
 		return err
 	case token != l.token:
 		return fmt.Errorf("%w: another worker (%s) has token %d, this one %d", ErrLeaseLost, sl.LeaseOwner, token, l.token)
+	case !alive && sl.LeaseUntil == nil && !l.over():
+		return &endedError{slice: sl}
 	case !alive:
 		return fmt.Errorf("%w: it ran out or was released (token %d)", ErrLeaseLost, l.token)
 	}
@@ -191,6 +193,31 @@ func (e *stateError) Error() string {
 
 func (e *stateError) Unwrap() error { return ErrState }
 
+// endedError is ErrLeaseLost when the lease was ended under its own token, and no
+// one has claimed the slice since: by a step whose answer was lost.
+type endedError struct{ slice Slice }
+
+func (e *endedError) Error() string { return ErrLeaseLost.Error() + ": it was released" }
+
+func (e *endedError) Unwrap() error { return ErrLeaseLost }
+
+// finish is write for a step that ends the lease. A step whose first answer was
+// lost may be repeated: done says whether the slice is as it leaves it.
+func (l *Lease) finish(done func(Slice) bool, step func() error) error {
+	err := step()
+	var e *endedError
+	if errors.As(err, &e) && done(e.slice) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	l.end()
+	return nil
+}
+
+func inState(to State) func(Slice) bool { return func(s Slice) bool { return s.State == to } }
+
 // Renew makes the lease last its whole time again from now.
 func (l *Lease) Renew(ctx context.Context) error {
 	if err := l.write(ctx, l.s.db, renewed, []any{micros(l.s.ttl)}, ""); err != nil {
@@ -206,11 +233,12 @@ func (l *Lease) Release(ctx context.Context, to State) error {
 	if l.over() {
 		return nil
 	}
-	if err := l.write(ctx, l.s.db, "s.lease_until = NULL, s.state = ?", []any{string(to)}, "(s.state = ? OR (s.state = 'copying' AND ? = 'pending'))", string(to), string(to)); err != nil {
+	if err := l.finish(inState(to), func() error {
+		return l.write(ctx, l.s.db, "s.lease_until = NULL, s.state = ?", []any{string(to)}, "(s.state = ? OR (s.state = 'copying' AND ? = 'pending'))", string(to), string(to))
+	}); err != nil {
 		return fmt.Errorf("release slice %s as %s: %w", l.key, to, err)
 	}
 	l.update(func(s *Slice) { s.State = to })
-	l.end()
 	return nil
 }
 

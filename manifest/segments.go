@@ -13,7 +13,7 @@ import (
 // SegmentQuery asks for the segments of a conversation around a cursor. Without a
 // cursor it is those from the newest end, or from the oldest.
 type SegmentQuery struct {
-	Conversation []byte  // canonical text
+	Conversation []byte         // canonical text
 	Before       *uint64        // exclusive; or
 	After        *uint64        // exclusive; or
 	Oldest       bool           // from the oldest end

@@ -61,6 +61,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Store, error) {
 	m.ClientFoundRows = true // an UPDATE that finds its row counts 1, even if nothing changed
 	m.InterpolateParams = true
 	m.Collation = "utf8mb4_bin"
+	m.Logger = driverLog{log}
 	if m.Timeout == 0 {
 		m.Timeout = 10 * time.Second
 	}
@@ -89,6 +90,13 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Store, error) {
 	}
 	return &Store{db: db, log: log, source: c.Source, ttl: c.LeaseTTL, schemas: map[string]*message.Schema{}}, nil
 }
+
+// driverLog takes what the driver would print: that a connection broke, of which
+// the caller learns by an error as well.
+type driverLog struct{ log *slog.Logger }
+
+// Print writes a log line.
+func (d driverLog) Print(v ...any) { d.log.Debug("MySQL driver", "message", fmt.Sprint(v...)) }
 
 // Close closes the connections.
 func (s *Store) Close() error {

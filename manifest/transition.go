@@ -49,12 +49,13 @@ func (s *Store) Reopen(ctx context.Context, l *Lease, reason string) error {
 	if !slices.Contains([]string{ReasonDrifted, ReasonLate, ReasonMismatch}, reason) {
 		return fmt.Errorf("reopen slice %s: reason %q is unknown", l.key, reason)
 	}
-	if err := l.write(ctx, s.db, "s.state = 'pending', s.reason = ?, s.verified_at = NULL, s.lease_until = NULL", []any{reason},
-		"s.state IN ('copying', 'committed', 'verified')"); err != nil {
+	if err := l.finish(inState(Pending), func() error {
+		return l.write(ctx, s.db, "s.state = 'pending', s.reason = ?, s.verified_at = NULL, s.lease_until = NULL", []any{reason},
+			"s.state IN ('copying', 'committed', 'verified')")
+	}); err != nil {
 		return fmt.Errorf("reopen slice %s: %w", l.key, err)
 	}
 	l.update(func(s *Slice) { s.State, s.Reason, s.VerifiedAt = Pending, reason, nil })
-	l.end()
 	return nil
 }
 
@@ -62,8 +63,10 @@ func (s *Store) Reopen(ctx context.Context, l *Lease, reason string) error {
 // pending, any other stays as it is.
 func (s *Store) Fail(ctx context.Context, l *Lease, cause error) error {
 	text := cut(cause.Error(), maxError)
-	if err := l.write(ctx, s.db, "s.failed = 1, s.error = ?, s.tries = s.tries + 1, s.lease_until = NULL, s.state = CASE WHEN s.state = 'copying' THEN 'pending' ELSE s.state END",
-		[]any{text}, ""); err != nil {
+	if err := l.finish(func(s Slice) bool { return s.Failed }, func() error {
+		return l.write(ctx, s.db, "s.failed = 1, s.error = ?, s.tries = s.tries + 1, s.lease_until = NULL, s.state = CASE WHEN s.state = 'copying' THEN 'pending' ELSE s.state END",
+			[]any{text}, "")
+	}); err != nil {
 		return fmt.Errorf("note the failure of slice %s: %w", l.key, err)
 	}
 	l.update(func(s *Slice) {
@@ -72,7 +75,6 @@ func (s *Store) Fail(ctx context.Context, l *Lease, cause error) error {
 			s.State = Pending
 		}
 	})
-	l.end()
 	return nil
 }
 
