@@ -97,7 +97,7 @@ func (a *app) checkManifest(ctx context.Context, p *parts, r *checkResult) {
 		r.fail("manifest", err)
 		return
 	}
-	err := errors.Join(p.manifest.Check(ctx), a.clockAgrees(ctx, "the manifest database", p.manifest.Now))
+	err := errors.Join(remedy(p.manifest.Check(ctx), "manifest.dsn"), a.clockAgrees(ctx, "the manifest database", p.manifest.Now))
 	if err != nil {
 		r.fail("manifest", err)
 		return

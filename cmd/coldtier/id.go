@@ -38,9 +38,9 @@ type idSays struct {
 	ID       uint64        `json:"id,string"`
 	Time     time.Time     `json:"time"`
 	Day      snowflake.Day `json:"day"`
-	Timezone string        `json:"timezone"` // whose day
-	Lo       uint64        `json:"day_from,string"`
-	Hi       uint64        `json:"day_to,string"` // the first ID of the next day
+	Timezone string        `json:"timezone"`           // whose day
+	Lo       *decimal      `json:"day_from,omitempty"` // of the day; none where its IDs end within it
+	Hi       *decimal      `json:"day_to,omitempty"`   // the first ID of the next day
 	Machine  *uint64       `json:"machine,omitempty"`
 	Sequence *uint64       `json:"sequence,omitempty"`
 	Low      uint64        `json:"low_bits,string"`
@@ -61,8 +61,8 @@ func (a *app) id(_ context.Context, args []string) (result, error) {
 		}
 		p := l.Split(id)
 		s := idSays{ID: id, Time: p.Time, Day: l.DayOf(id, zone), Timezone: zone.String(), Low: p.Low, local: p.Time.In(zone)}
-		if s.Lo, s.Hi, err = l.Window(s.Day, zone); err != nil {
-			return nil, usage("message ID %d: %w", id, err)
+		if lo, hi, err := l.Window(s.Day, zone); err == nil {
+			s.Lo, s.Hi = decimalOf(&lo), decimalOf(&hi)
 		}
 		if l.Shift == usualShift {
 			machine, sequence := p.Low>>sequenceBits, p.Low&(1<<sequenceBits-1)
@@ -83,7 +83,11 @@ func (r *idResult) text(w io.Writer) {
 		if s.Timezone != "UTC" {
 			fmt.Fprintf(w, "          %s\n", s.local.Format("2006-01-02T15:04:05.000-07:00"))
 		}
-		fmt.Fprintf(w, "day       %s (%s), IDs %d to %d\n", s.Day, s.Timezone, s.Lo, s.Hi-1)
+		fmt.Fprintf(w, "day       %s (%s)", s.Day, s.Timezone)
+		if s.Lo != nil {
+			fmt.Fprintf(w, ", IDs %d to %d", uint64(*s.Lo), uint64(*s.Hi)-1)
+		}
+		fmt.Fprintln(w)
 		if s.Machine != nil {
 			fmt.Fprintf(w, "machine   %d\nsequence  %d\n", *s.Machine, *s.Sequence)
 		} else {

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"strings"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/coldtier/coldtier/archive"
 	"github.com/coldtier/coldtier/archive/bucket"
@@ -122,7 +126,7 @@ func owner() string {
 func (a *app) openManifest(ctx context.Context, p *parts) (err error) {
 	p.manifest, err = manifest.Open(ctx, manifest.Config{DSN: p.cfg.Manifest.DSN.Reveal(), Source: p.cfg.Source.Name}, a.log)
 	if err != nil {
-		return fmt.Errorf("manifest.dsn: %w", err)
+		return remedy(err, "manifest.dsn")
 	}
 	p.closers = append(p.closers, p.manifest)
 	return nil
@@ -150,7 +154,31 @@ func (a *app) openWarm(ctx context.Context, p *parts) (err error) {
 		return err
 	}
 	p.tables, err = p.warm.Discover(ctx)
-	return err
+	return remedy(err, "source.databases")
+}
+
+// remedy adds what to do about a MySQL server that does not let one in.
+func remedy(err error, key string) error {
+	var answer *mysql.MySQLError
+	var dial *net.OpError
+	what := ""
+	switch {
+	case errors.As(err, &answer):
+		switch answer.Number {
+		case 1044, 1142, 1143:
+			what = "grant the account the rights it needs there, see deploy/sql"
+		case 1045, 1698:
+			what = "correct user and password"
+		case 1049:
+			what = "create the database or correct its name"
+		}
+	case errors.As(err, &dial):
+		what = "see that the server runs, and correct host and port"
+	}
+	if what == "" || strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return fmt.Errorf("%w: %s: %s", err, key, what)
 }
 
 func (a *app) openBucket(ctx context.Context, p *parts) (err error) {
@@ -329,7 +357,7 @@ type purgeTable struct{ *warm.Table }
 
 func purgeError(err error) error {
 	return also(err, [2]error{warm.ErrDrift, purge.ErrDrift}, [2]error{warm.ErrUnclear, purge.ErrUnclear},
-		[2]error{warm.ErrLocked, purge.ErrLocked}, [2]error{warm.ErrEpoch, purge.ErrRefused})
+		[2]error{warm.ErrLocked, purge.ErrLocked}, [2]error{warm.ErrIncompatible, purge.ErrIncompatible}, [2]error{warm.ErrEpoch, purge.ErrRefused})
 }
 
 func (t purgeTable) EpochFits(ctx context.Context) error { return purgeError(t.Table.EpochFits(ctx)) }
