@@ -21,6 +21,7 @@ test: ## all tests on private real servers, which it installs and starts
 lint: ## gofmt, go vet and golangci-lint, which it builds once
 	@bad=$$(git ls-files -z '*.go' | xargs -0 gofmt -l); if [ -n "$$bad" ]; then echo "not gofmt'ed:"; echo "$$bad"; exit 1; fi
 	go vet ./...
+	go vet -tags crashtest ./cmd/...
 	.ci/golangci-lint run
 
 bench: ## benchmarks on private real servers (PKG=./archive/warm BENCH=Scan)

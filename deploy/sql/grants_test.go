@@ -73,7 +73,7 @@ func apply(t *testing.T) roles {
 
 func deadline(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // one builds the program
 	t.Cleanup(cancel)
 	return ctx
 }
