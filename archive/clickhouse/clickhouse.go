@@ -70,9 +70,9 @@ func probe(ctx context.Context, opt driver.Options, timeout time.Duration) (serv
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var version string
-	err = conn.QueryRow(ctx, "SELECT version()").Scan(&version)
-	if err := errors.Join(wrap(ctx, err, "asking for the version"), conn.Close()); err != nil {
-		return server{}, err
+	err = tell(ctx, conn.QueryRow(ctx, "SELECT version()").Scan(&version))
+	if err := errors.Join(err, conn.Close()); err != nil {
+		return server{}, fmt.Errorf("asking for the version: %w", err)
 	}
 	return parseVersion(version)
 }
@@ -85,14 +85,24 @@ func (d *DB) refuseCutResults(ctx context.Context) error {
 		names = append(names, quote(n))
 	}
 	var bad []error
-	err := d.query(ctx, nil, "SELECT name, value FROM system.settings WHERE name IN ("+join(names)+", 'skip_unavailable_shards', 'async_insert')",
+	err := d.query(ctx, nil, "SELECT name, value FROM system.settings WHERE name IN ("+join(names)+", 'skip_unavailable_shards', 'async_insert', 'load_balancing')",
 		func(scan func(...any) error) error {
 			var name, value string
 			if err := scan(&name, &value); err != nil {
 				return err
 			}
-			if value != "throw" && value != "0" {
-				bad = append(bad, fmt.Errorf("%w: setting %s is %q for this user: change the user's profile", ErrPartial, name, value))
+			want := "throw"
+			switch name {
+			case "skip_unavailable_shards", "async_insert":
+				want = "0"
+			case "load_balancing":
+				if d.cfg.Cluster == "" {
+					return nil
+				}
+				want = inOrder
+			}
+			if value != want {
+				bad = append(bad, fmt.Errorf("%w: setting %s is %q for this user: set it to %q in the user's profile", ErrPartial, name, value, want))
 			}
 			return nil
 		})
@@ -140,7 +150,7 @@ func (d *DB) withTimeout(ctx context.Context) (context.Context, context.CancelFu
 func (d *DB) exec(ctx context.Context, statement string) error {
 	ctx, cancel := d.withTimeout(ctx)
 	defer cancel()
-	return wrap(ctx, d.conn.Exec(ctx, statement), "ClickHouse")
+	return tell(ctx, d.conn.Exec(ctx, statement))
 }
 
 // query runs a SELECT and gives each row's scan function to fn. The statement is ended
@@ -153,7 +163,7 @@ func (d *DB) query(ctx context.Context, settings driver.Settings, statement stri
 	}
 	rows, err := d.conn.Query(ctx, statement)
 	if err != nil {
-		return wrap(ctx, err, "ClickHouse")
+		return tell(ctx, err)
 	}
 	for rows.Next() {
 		if err := fn(rows.Scan); err != nil {
@@ -164,9 +174,9 @@ func (d *DB) query(ctx context.Context, settings driver.Settings, statement stri
 	}
 	if err := rows.Err(); err != nil {
 		_ = rows.Close()
-		return wrap(ctx, err, "ClickHouse")
+		return tell(ctx, err)
 	}
-	return wrap(ctx, rows.Close(), "ClickHouse")
+	return tell(ctx, rows.Close())
 }
 
 func (d *DB) count(ctx context.Context, statement string) (n uint64, err error) {

@@ -1,2 +1,73 @@
-// Package clickhouse keeps archived messages as rows in ClickHouse.
+// Package clickhouse keeps archived messages as rows in ClickHouse, beside their
+// Parquet files: for pages of history, and for analysts.
+//
+// It works with servers from 18.16 on, over the native protocol or HTTP. What a
+// server can do follows from its version, which Open asks for: compression codecs,
+// LowCardinality, DateTime64, Date32 and wide decimals are used where they are known.
+//
+// # The table
+//
+// All rows of all warm tables are in one table, messages, which Migrate makes and
+// widens but never narrows:
+//
+//	_day         Date     the slice's day
+//	_shard       String   the warm table, "im_00.msg_content_00"
+//	_generation  UInt32   the number of the slice's copy
+//	_attempt     String   the try that made the copy; unique
+//	_exact       String   '' or a JSON object, see below
+//	...                   the warm tables' own columns, by name
+//
+//	ENGINE = ReplacingMergeTree PARTITION BY toYYYYMM(_day)
+//	ORDER BY (conversation, cursor, message ID, _day, _shard, _generation, _attempt)
+//
+// The types are those of the source where they are exact: integers by width, Decimal,
+// Float32/64, Date or Date32, DateTime('UTC') or DateTime64(n, 'UTC'); BIT is UInt64, YEAR UInt16,
+// TIME a number of microseconds (Int64), text and bytes String byte for byte, ENUM
+// and SET LowCardinality(String). A server without DateTime64 (below 22.8) keeps DATETIME(n) and
+// TIMESTAMP(n), n > 0, as String in the source's words; a decimal that is too wide is a String
+// likewise. DATETIME has no zone: its clock reading is stored as if it were UTC.
+//
+// A column is Nullable where it is in the source, where only some of the warm tables
+// have it, where it was added after the table was made (rows from before have no value
+// there), and where values may have no typed form: date columns, for '0000-00-00' or a year
+// outside the type's range. Such a value is NULL in its column and its exact text is in
+// _exact: {"created": "0000-00-00"}. A number has its nearest value in the column instead.
+// On reading, _exact wins, so that each value comes back as the very text it was.
+//
+// # Which rows count
+//
+// A row counts only if the manifest says that its copy does: a copy that was
+// interrupted, one that failed its verification, or a former generation may be in the table
+// until it is dropped. Nothing in the table itself says which copies are live.
+// A row may also be there twice, when the answer to an insert was lost and its block
+// was sent again; merges remove the repetition some time later. So analysts join the live
+// copies from the manifest, here through a dictionary or a table kept from it, and say FINAL
+// or count distinct message IDs:
+//
+//	SELECT toDate(created), count() FROM cold.messages FINAL
+//	WHERE (_day, _shard, _generation) IN (SELECT day, shard, live_generation FROM live_slices)
+//	GROUP BY 1
+//
+// where live_slices has the manifest's slices with a live generation, for instance by
+// the mysql() table function. One generation number can have the rows of several
+// attempts, if some were interrupted and not dropped yet: where that matters, select by
+// _attempt too, which the manifest's copies name.
+//
+// # A cluster
+//
+// With Config.Cluster every statement that changes tables runs ON CLUSTER. The rows are in
+// messages_local on each shard, a ReplicatedReplacingMergeTree at
+// /clickhouse/tables/{shard}/DATABASE/messages_local, and messages is a Distributed table over
+// them, sharded by conversation. The servers need the macros shard and replica, ZooKeeper or
+// Keeper, and internal_replication set to true in the cluster's definition. Inserts return when
+// the shards have the rows. Reads and inserts prefer each shard's first replica, so that
+// a copy can be verified at once; servers below 20.3 need load_balancing = in_order in
+// the user's profile for it.
+//
+// # Words
+//
+//   - copy: the rows of one try to archive a slice, named by a CopyID.
+//   - block: the rows that one INSERT sends; taken or refused as a whole.
+//   - canonical text: see package message.
+//   - typed: a value as a number, a date or an instant instead of its text.
 package clickhouse

@@ -45,7 +45,7 @@ func (d *DB) drop(ctx context.Context, id CopyID) error {
 			break
 		}
 		if err := sleep(ctx, wait); err != nil {
-			return wrap(ctx, err, "waiting for the deletion, which goes on in the server")
+			return fmt.Errorf("waiting for the deletion, which goes on in the server: %w", tell(ctx, err))
 		}
 	}
 	if n, err = d.count(ctx, rows); err != nil {

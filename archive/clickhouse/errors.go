@@ -48,7 +48,7 @@ func classify(ctx context.Context, err error) fault {
 		switch http.StatusCode {
 		case 401, 403:
 			return fault{ErrDenied, "check clickhouse.username, password and the user's grants", false}
-		case 404, 405:
+		case 400, 404, 405:
 			return fault{ErrUnreachable, "is this ClickHouse's HTTP port? see clickhouse.addrs and clickhouse.protocol", false}
 		case 408, 429, 502, 503, 504:
 			return fault{ErrUnreachable, "the way to the server or the server is overloaded", true}
@@ -99,23 +99,22 @@ func ofCode(code int32) fault {
 	return fault{ErrServer, "", false}
 }
 
-// wrap says what was done and gives the error its sentinel and remedy.
-func wrap(ctx context.Context, err error, format string, args ...any) error {
+// tell gives an error its sentinel and remedy.
+func tell(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	what := fmt.Sprintf(format, args...)
 	for _, known := range []error{ErrUnreachable, ErrDenied, ErrNoTable, ErrBadValue, ErrBusy, ErrTimeout, ErrPartial, ErrServer} {
 		if errors.Is(err, known) { // already told apart
-			return fmt.Errorf("%s: %w", what, err)
+			return err
 		}
 	}
 	f := classify(ctx, err)
-	if errors.Is(err, f.sentinel) {
-		return fmt.Errorf("%s: %w", what, err)
+	switch {
+	case errors.Is(err, f.sentinel):
+		return err
+	case f.remedy != "":
+		return fmt.Errorf("%w (%s): %w", f.sentinel, f.remedy, err)
 	}
-	if f.remedy != "" {
-		return fmt.Errorf("%s: %w (%s): %w", what, f.sentinel, f.remedy, err)
-	}
-	return fmt.Errorf("%s: %w: %w", what, f.sentinel, err)
+	return fmt.Errorf("%w: %w", f.sentinel, err)
 }

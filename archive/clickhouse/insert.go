@@ -136,7 +136,7 @@ func (i *Inserter) flush(ctx context.Context) error {
 		}
 		f := classify(ctx, err)
 		if errors.Is(err, ErrBadValue) || ctx.Err() != nil || !f.retry || try == tries {
-			return wrap(ctx, err, "insert of %d rows of %s, try %d", n, i.id, try)
+			return fmt.Errorf("insert of %d rows of %s, try %d: %w", n, i.id, try, tell(ctx, err))
 		}
 		wait := i.d.retryWait << (try - 1)
 		if errors.Is(f.sentinel, ErrBusy) {

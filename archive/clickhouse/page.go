@@ -71,8 +71,10 @@ func (r *reader) pageCondition(ids []CopyID, q PageQuery) (where string, possibl
 		return "", false, err
 	}
 	var days, attempts, tuples []string
-	for _, id := range ids {
-		days = append(days, quote(id.Day.String()))
+	for i, id := range ids {
+		if i == 0 || id.Day != ids[i-1].Day {
+			days = append(days, quote(id.Day.String()))
+		}
 		attempts = append(attempts, quote(id.Attempt))
 		tuples = append(tuples, id.tuple())
 	}

@@ -57,6 +57,14 @@ func (s server) settings(c Config) map[string]any {
 		"max_rows_to_read":        0,
 		"fallback_to_stale_replicas_for_distributed_queries": 0,
 	}
+	if c.Cluster != "" {
+		// A read meets the replica that took the insert, so that a copy that was just made
+		// is whole although the others do not have it yet.
+		m["prefer_localhost_replica"] = 0
+		if s.textSettings() {
+			m["load_balancing"] = inOrder
+		}
+	}
 	if s.asyncInserts() {
 		m["async_insert"] = 0 // C4; the default of new servers is 1
 		m["wait_for_async_insert"] = 1
@@ -69,6 +77,8 @@ func (s server) settings(c Config) map[string]any {
 	}
 	return m
 }
+
+const inOrder = "in_order"
 
 // overflowModes are the settings that can make a query end early without an error.
 var overflowModes = [...]string{"timeout_overflow_mode", "read_overflow_mode", "result_overflow_mode", "sort_overflow_mode",
