@@ -5,16 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/coldtier/coldtier/archive/purge"
-	"github.com/coldtier/coldtier/archive/snowflake"
 	"github.com/coldtier/coldtier/manifest"
 )
 
@@ -49,7 +46,7 @@ func TestCrashAtEachStep(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	strategies(t, func(t *testing.T, partitioned bool) {
 		for _, drift := range []bool{false, true} {
 			for _, step := range purge.StepNames() {
@@ -200,6 +197,75 @@ func (l *lossy) DeleteChunk(ctx context.Context, g *manifest.PurgeGrant, c manif
 		return fmt.Errorf("%w: connection reset", purge.ErrUnclear)
 	}
 	return err
+}
+
+// A return of isolated rows that ended in the middle, after it had copied some: the next
+// run neither drops the rows nor takes the half for a difference.
+func TestHalfReturned(t *testing.T) {
+	t.Parallel()
+	for name, edited := range map[string]bool{"equal": false, "edited": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, byPartition, 1, 120)
+			s := l.archive(0)
+			if edited {
+				l.set(l.id(0, 100), "edited")
+			}
+			tab := &halfway{l.tab, func(staging string) {
+				l.exec("INSERT INTO " + tableName + " SELECT * FROM `" + staging + "` ORDER BY msg_id LIMIT 60")
+			}}
+			hold := uint64(0)
+			p := l.purger(func(c *purge.Config) {
+				now(c)
+				c.Steps = func(step string) (err error) {
+					if step == purge.StepExchanged && !edited {
+						hold, err = l.store.AddHold(t.Context(), manifest.Hold{Kind: manifest.HoldSlice, Subject: s.SliceKey.String(), Reason: "court order", By: "test"})
+					}
+					return err
+				}
+			}, tab)
+			plan, err := p.Plan(t.Context(), purge.Selection{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rep, err := p.Execute(t.Context(), plan); err == nil || rep.Count(purge.Purged) > 0 {
+				t.Fatalf("report %+v, %v", rep, err)
+			}
+			if s := l.slice(0); s.State != manifest.Purging || s.Staging == "" || l.warmCount(0) != 60 {
+				t.Fatalf("slice %+v, %d rows: the test wants it half returned", s, l.warmCount(0))
+			}
+			l.safe()
+			if hold != 0 {
+				if err := l.store.ReleaseHold(t.Context(), hold, "test"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.afterLease()
+			rep, err := l.purge(now)
+			if edited {
+				if !errors.Is(err, purge.ErrDrift) {
+					t.Fatalf("report %+v, %v", rep, err)
+				}
+				l.want(0, manifest.Pending, 120)
+				return
+			}
+			if err != nil {
+				t.Fatalf("report %+v, %v", rep, err)
+			}
+			l.want(0, manifest.Purged, 0)
+			l.safe()
+		})
+	}
+}
+
+type halfway struct {
+	*table
+	half func(staging string)
+}
+
+func (h *halfway) ReturnStaging(_ context.Context, name string) error {
+	h.half(name)
+	return errors.New("connection reset")
 }
 
 // The answer to an exchange is lost: nothing is cleaned up, and a later run puts it right.
@@ -460,239 +526,4 @@ func TestSkewedClockRefuses(t *testing.T) {
 		}
 	}
 	l.want(0, manifest.Verified, 50)
-}
-
-// J3: two workers with the same plan: each slice is purged once.
-func TestTwoWorkers(t *testing.T) {
-	t.Parallel()
-	strategies(t, func(t *testing.T, partitioned bool) {
-		l := newLab(t, partitioned, 4, 150)
-		l.archiveAll()
-		reps, errs := make([]*purge.Report, 2), make([]error, 2)
-		var wg sync.WaitGroup
-		for i := range reps {
-			p := l.purger(now, l.openTable())
-			plan, err := p.Plan(t.Context(), purge.Selection{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			wg.Go(func() { reps[i], errs[i] = p.Execute(t.Context(), plan) })
-		}
-		wg.Wait()
-		if n := reps[0].Rows + reps[1].Rows; n != 600 {
-			t.Errorf("%d rows were deleted in all: %+v %v, %+v %v", n, reps[0], errs[0], reps[1], errs[1])
-		}
-		for i := range l.days {
-			l.want(i, manifest.Purged, 0)
-		}
-		l.safe()
-	})
-}
-
-// Another run holds everything that is due.
-func TestAllLeased(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 1, 50)
-	s := l.archive(0)
-	if _, err := l.store.Claim(t.Context(), s.ID, "other", []manifest.State{manifest.Verified}, manifest.Verified); err != nil {
-		t.Fatal(err)
-	}
-	if rep, err := l.purge(now); !errors.Is(err, purge.ErrLeased) {
-		t.Fatalf("report %+v, %v", rep, err)
-	}
-	l.want(0, manifest.Verified, 50)
-}
-
-// M14: chunks, throttle, and a stop at replica lag that the next run goes on from.
-func TestThrottledPurgeGoesOn(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 2, 450)
-	l.archiveAll()
-	tab := &lagging{table: l.tab, after: 3}
-	var waited time.Duration
-	cfg := func(c *purge.Config) {
-		now(c)
-		at := time.Now()
-		c.MaxReplicaLag, c.MaxWait, c.RowsPerSecond = 5*time.Second, 30*time.Second, 100_000
-		c.Now = func() time.Time { return at.Add(waited) }
-		c.Sleep = func(_ context.Context, d time.Duration) error { waited += d; return nil }
-		c.Steps = func(s string) error {
-			if s == purge.StepChunkRecorded {
-				waited += time.Second // so that the server is looked at before each chunk
-			}
-			return nil
-		}
-	}
-	p := l.purger(cfg, tab)
-	plan, err := p.Plan(t.Context(), purge.Selection{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := p.Execute(t.Context(), plan)
-	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Throttled) != 2 || rep.Rows == 0 || waited < 30*time.Second {
-		t.Fatalf("report %+v, %v, waited %s", rep, err, waited)
-	}
-	if s := l.slice(0); s.State != manifest.Verified {
-		t.Errorf("slice %+v", s)
-	}
-	l.safe()
-	if again, err := l.purge(now); err != nil || again.Rows+rep.Rows != 900 {
-		t.Fatalf("report %+v, %v", again, err)
-	}
-	l.want(0, manifest.Purged, 0)
-	l.safe()
-}
-
-// lagging has a replica that falls behind after some looks.
-type lagging struct {
-	*table
-	after int
-}
-
-func (l *lagging) Lag(context.Context) (time.Duration, error) {
-	if l.after--; l.after < 0 {
-		return 30 * time.Second, nil
-	}
-	return 0, nil
-}
-
-// The hours end in the middle of a slice: it stops between chunks and the next run goes on.
-func TestHoursEndInTheMiddle(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 1, 450)
-	l.archiveAll()
-	rep, err := l.purge(func(c *purge.Config) {
-		now(c)
-		at := time.Now()
-		c.Hours = at.UTC().Format("15:04") + "-" + at.UTC().Add(20*time.Second+time.Minute).Format("15:04")
-		c.Now = func() time.Time { return at }
-		c.Steps = func(s string) error {
-			if s == purge.StepChunkRecorded {
-				at = at.Add(50 * time.Second)
-			}
-			return nil
-		}
-	})
-	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Throttled) != 1 || rep.Rows == 0 || l.warmCount(0) == 0 {
-		t.Fatalf("report %+v, %v", rep, err)
-	}
-	l.want(0, manifest.Verified, 450-int(rep.Rows)) //nolint:gosec // small
-	if again, err := l.purge(now); err != nil || again.Rows+rep.Rows != 450 {
-		t.Fatalf("report %+v, %v", again, err)
-	}
-	l.want(0, manifest.Purged, 0)
-	l.safe()
-}
-
-// J6: 500 deletes that fail end with an error, not a hang.
-func TestFailingDeletesEnd(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 8, 50)
-	l.archiveAll()
-	broken := errors.New("disk is full")
-	tab := &failing{l.tab, broken}
-	p := l.purger(now, tab)
-	plan, err := p.Plan(t.Context(), purge.Selection{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for len(plan.Jobs) < 500 {
-		plan.Jobs = append(plan.Jobs, plan.Jobs[len(plan.Jobs)%8])
-	}
-	rep, err := p.Execute(t.Context(), plan)
-	if !errors.Is(err, broken) || errors.Is(err, purge.ErrPartly) || len(rep.Slices) != 500 || rep.Count(purge.Failed) != 5 || rep.Count(purge.LeftOver) != 495 {
-		t.Fatalf("%d failed, %d left, %v", rep.Count(purge.Failed), rep.Count(purge.LeftOver), err)
-	}
-	l.want(0, manifest.Verified, 50)
-	if rep, err := l.purge(now); err != nil {
-		t.Fatalf("report %+v, %v", rep, err)
-	}
-	l.safe()
-}
-
-type failing struct {
-	*table
-	err error
-}
-
-func (f *failing) DeleteChunk(context.Context, *manifest.PurgeGrant, manifest.Chunk) error {
-	return f.err
-}
-
-// A stopped run gives its slice back and names what it left.
-func TestStop(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 3, 330)
-	l.archiveAll()
-	ctx, cancel := context.WithCancel(t.Context())
-	p := l.purger(func(c *purge.Config) {
-		now(c)
-		c.Steps = func(s string) error {
-			if s == purge.StepChunkRecorded {
-				cancel()
-			}
-			return nil
-		}
-	})
-	plan, err := p.Plan(t.Context(), purge.Selection{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := p.Execute(ctx, plan)
-	if err == nil || len(rep.Slices) != 3 || rep.Count(purge.Purged) != 0 {
-		t.Fatalf("report %+v, %v", rep, err)
-	}
-	if s := l.slice(0); s.State != manifest.Verified {
-		t.Errorf("slice %+v", s)
-	}
-	l.safe()
-	if _, err := l.purge(now); err != nil { // at once: no lease is left
-		t.Fatal(err)
-	}
-	l.want(0, manifest.Purged, 0)
-}
-
-// Selection narrows the plan.
-func TestSelection(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 3, 20)
-	l.archiveAll()
-	p := l.purger(now)
-	for _, c := range []struct {
-		sel  purge.Selection
-		want []snowflake.Day
-	}{
-		{purge.Selection{From: &l.days[1]}, l.days[1:]},
-		{purge.Selection{To: &l.days[0]}, l.days[:1]},
-		{purge.Selection{Shard: "nothing.*"}, nil},
-	} {
-		plan, err := p.Plan(t.Context(), c.sel)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []snowflake.Day
-		for _, j := range plan.Jobs {
-			got = append(got, j.Slices[0].Day)
-		}
-		if !slices.Equal(got, c.want) {
-			t.Errorf("%+v selects %v, want %v", c.sel, got, c.want)
-		}
-	}
-}
-
-func TestUnknownTableIsNamed(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 1, 20)
-	l.archiveAll()
-	p, err := purge.New(purge.Config{Owner: "w", Zone: time.UTC, Now: time.Now, Sleep: sleep}, l.store, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := p.Plan(t.Context(), purge.Selection{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rep, err := p.Execute(t.Context(), plan); !errors.Is(err, purge.ErrPartly) || !strings.Contains(err.Error(), tableName) {
-		t.Errorf("report %+v, %v", rep, err)
-	}
 }

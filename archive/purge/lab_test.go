@@ -76,14 +76,14 @@ func (t *table) ReturnStaging(ctx context.Context, name string) error {
 	return t.around("return", func() error { return t.Table.ReturnStaging(ctx, name) })
 }
 
-var layout = snowflake.Layout{Epoch: time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC), Shift: 22} //nolint:gochecknoglobals // a constant
+var layout = snowflake.Layout{Epoch: time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC), Shift: 22}
 
 const (
 	byRows      = false
 	byPartition = true
 )
 
-var day1 = snowflake.MakeDay(2026, 5, 1) //nolint:gochecknoglobals // a constant
+var day1 = snowflake.MakeDay(2026, 5, 1)
 
 // lab is one warm table with a few days of messages, its manifest, and a
 // stand-in for the archiver that keeps every copy's rows in memory.
@@ -141,7 +141,7 @@ func (l *lab) window(day int) (lo, hi uint64) {
 // id is the i-th message ID of a day, a minute apart.
 func (l *lab) id(day, i int) uint64 {
 	lo, _ := l.window(day)
-	return lo + uint64(i)*10_000<<layout.Shift + uint64(i%7) //nolint:gosec // small
+	return lo + uint64(i)*10_000<<layout.Shift + uint64(i%7)
 }
 
 func (l *lab) exec(q string, args ...any) {
@@ -174,7 +174,7 @@ func (l *lab) rows(name string) map[uint64]string {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	m := map[uint64]string{}
 	for r.Next() {
 		var id uint64
@@ -197,7 +197,7 @@ func (l *lab) stagings() (names []string) {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	for r.Next() {
 		var n string
 		if err := r.Scan(&n); err != nil {
@@ -306,7 +306,7 @@ func (l *lab) archive(day int) manifest.Slice {
 		l.t.Fatal(err)
 	}
 	if f := c.Fingerprint(); f.Rows > 0 {
-		n := int64(f.Rows) //nolint:gosec // small
+		n := int64(f.Rows)
 		c.Objects = []manifest.Object{{Key: manifest.ObjectPrefix(key, c.Generation, c.Attempt) + "all.parquet",
 			File: segment.File{Version: segment.FormatVersion, Size: 100 * n, Rows: n, RowGroups: []segment.RowGroup{{Rows: n, MaxCursor: f.Rows}}},
 			Segs: []segment.Span{{Conversation: []byte("1"), Rows: n, MaxCursor: f.Rows, Fingerprint: f}}}}

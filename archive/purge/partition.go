@@ -125,15 +125,22 @@ func (w *work) compare(ctx context.Context, r Range, name string) (map[*unit]err
 		return nil, fmt.Errorf("columns of %s: %w", w.table.Shard(), err)
 	}
 	differ := map[*unit]error{}
-	all, err := w.table.StagingFingerprint(ctx, name, r.Lo, r.Hi)
-	if err != nil {
-		return nil, err
-	}
-	for _, u := range w.live() {
-		c := u.grant.Copy()
-		if !c.Schema.Equal(w.table.Schema()) {
-			differ[u] = fmt.Errorf("%w: the columns of %s changed since", ErrDrift, w.table.Shard())
+	between := func(from, to uint64) error { // IDs of no unit: purged slices, or before the first slice
+		if from == to {
+			return nil
 		}
+		f, err := w.table.StagingFingerprint(ctx, name, from, to)
+		if err == nil && f.Rows > 0 {
+			differ[nil] = fmt.Errorf("%w: partition %s holds %d rows of no listed slice", errLeft, r.Name, f.Rows)
+		}
+		return err
+	}
+	at := r.Lo
+	for _, u := range w.live() { // in the order of their days
+		if err := between(at, u.Lo); err != nil {
+			return nil, err
+		}
+		at = u.Hi
 		f, err := w.table.StagingFingerprint(ctx, name, u.Lo, u.Hi)
 		if err != nil {
 			return nil, err
@@ -141,10 +148,12 @@ func (w *work) compare(ctx context.Context, r Range, name string) (map[*unit]err
 		if want := u.warm(); f != want {
 			differ[u] = fmt.Errorf("%w: partition %s holds %s, the copy %s", ErrDrift, r.Name, f, want)
 		}
-		all = all.Sub(f)
+		if !u.grant.Copy().Schema.Equal(w.table.Schema()) {
+			differ[u] = fmt.Errorf("%w: the columns of %s changed since", ErrDrift, w.table.Shard())
+		}
 	}
-	if all != (message.Fingerprint{}) {
-		differ[nil] = fmt.Errorf("%w: partition %s holds %d rows of no listed slice", errLeft, r.Name, all.Rows)
+	if err := between(at, r.Hi); err != nil {
+		return nil, err
 	}
 	if len(differ) == 0 {
 		return nil, nil
@@ -175,7 +184,7 @@ func (w *work) drop(ctx context.Context, name string) error {
 		case errors.Is(err, manifest.ErrHeld) || errors.Is(err, ErrLocked):
 			return errors.Join(err, w.putBack(ctx, name))
 		case errors.Is(err, ErrDrift): // of which slice, the next run finds out
-			return errors.Join(fmt.Errorf("%w: %v", errLeft, err), w.putBack(ctx, name))
+			return errors.Join(fmt.Errorf("%w: %s", errLeft, err.Error()), w.putBack(ctx, name))
 		}
 		w.pending = true
 		return fmt.Errorf("%w: drop of %s: %w", ErrUnclear, name, err)

@@ -240,7 +240,7 @@ func TestDriftInTheLastChunk(t *testing.T) {
 	if s := l.archive(0); s.Rows != 450 {
 		t.Errorf("the next generation has %d rows", s.Rows)
 	}
-	if rep, err := l.purge(now); err != nil || rep.Rows != uint64(left) { //nolint:gosec // positive
+	if rep, err := l.purge(now); err != nil || rep.Rows != uint64(left) {
 		t.Fatalf("report %+v, %v", rep, err)
 	}
 	l.want(0, manifest.Purged, 0)
