@@ -77,7 +77,7 @@ func archived(r *archive.Report) error {
 	case len(r.Done) == 0 && len(r.Left) == 0: // all failed: for the reasons they failed
 		return err
 	case len(r.Done) == 0 && len(r.Failed) == 0 && all(r.Left, leased):
-		return fmt.Errorf("%s: %w", count(uint64(len(r.Left)), "slice"), manifest.ErrLeased)
+		return fmt.Errorf("%s: %w", count(len(r.Left), "slice"), manifest.ErrLeased)
 	case len(r.Failed) == 0 && all(r.Left, leased):
 		return nil // others do the rest
 	}
@@ -122,7 +122,7 @@ func (r *archivePlan) text(w io.Writer) {
 	}
 	table(w, "DAY\tSHARD\tSTATE\tWOULD", rows)
 	andMore(w, len(r.Work))
-	fmt.Fprintf(w, "%s\n", count(uint64(len(r.Work)), "slice"))
+	fmt.Fprintf(w, "%s\n", count(len(r.Work), "slice"))
 }
 
 type archiveResult struct{ *archive.Report }
@@ -153,6 +153,6 @@ func (r *archiveResult) text(w io.Writer) {
 	if r.Seconds > 0 {
 		rate = fmt.Sprintf(", %.0f rows/s", float64(r.Rows)/r.Seconds)
 	}
-	fmt.Fprintf(w, "%s done, %d left, %d failed: %s in %s, %s, %s%s\n", count(uint64(len(r.Done)), "slice"), len(r.Left), len(r.Failed),
-		count(r.Rows, "row"), count(uint64(r.Objects), "object"), bytesText(r.Bytes), seconds(r.Seconds), rate) //nolint:gosec // counts
+	fmt.Fprintf(w, "%s done, %d left, %d failed: %s in %s, %s, %s%s\n", count(len(r.Done), "slice"), len(r.Left), len(r.Failed),
+		count(r.Rows, "row"), count(r.Objects, "object"), bytesText(r.Bytes), seconds(r.Seconds), rate)
 }

@@ -112,7 +112,7 @@ func (a *app) checkWarm(ctx context.Context, p *parts, r *checkResult) {
 	}
 	p.tables, _ = p.warm.Discover(ctx) // what is wrong is among the findings, too
 	for _, t := range p.tables {
-		r.add(levelOK, "warm", "table %s: %s, which can be carried exactly", t.Shard(), count(uint64(t.Schema().Len()), "column")) //nolint:gosec // a count
+		r.add(levelOK, "warm", "table %s: %s, which can be carried exactly", t.Shard(), count(t.Schema().Len(), "column"))
 	}
 	for _, f := range p.warm.Check(ctx) {
 		l := levelWarn

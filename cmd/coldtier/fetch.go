@@ -91,7 +91,7 @@ func (a *app) fetch(ctx context.Context, q restore.Query) (_ result, err error) 
 	}
 	r := newPage(q, page)
 	if page.State != restore.Complete {
-		return r, mark(fmt.Errorf("the page is %s: %s could not be read", page.State, count(uint64(len(page.Missing)), "part")), errPartial)
+		return r, mark(fmt.Errorf("the page is %s: %s could not be read", page.State, count(len(page.Missing), "part")), errPartial)
 	}
 	return r, nil
 }
@@ -200,5 +200,5 @@ func (r *pageResult) text(w io.Writer) {
 			more = fmt.Sprintf("more from cursor %d", uint64(*r.Next))
 		}
 	}
-	fmt.Fprintf(w, "%s, %s, %s\n", count(uint64(len(r.Messages)), "message"), r.State, more)
+	fmt.Fprintf(w, "%s, %s, %s\n", count(len(r.Messages), "message"), r.State, more)
 }

@@ -8,10 +8,14 @@ import (
 	"time"
 	_ "time/tzdata" // days are cut in a named zone, also where the image has no zone files
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/coldtier/coldtier/cmd/coldtier/config"
 )
 
 func main() {
+	// What the driver writes to stderr by itself is also in the errors it returns.
+	_ = mysql.SetLogger(&mysql.NopLogger{}) // fails for nil only
 	ctx, stop := signals(context.Background(), os.Exit)
 	a := &app{
 		stdout: os.Stdout, stderr: os.Stderr, terminal: isTerminal(os.Stderr),

@@ -146,13 +146,13 @@ func row(cells ...any) string {
 	return strings.Join(s, "\t")
 }
 
-func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) } //nolint:gosec // not negative
+func bytesText(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
-func count(n uint64, one string) string {
+func count[N int | int64 | uint64](n N, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
-	return humanize.Comma(int64(min(n, 1<<62))) + " " + one + "s" //nolint:gosec // bounded
+	return humanize.Comma(int64(min(uint64(n), 1<<62))) + " " + one + "s"
 }
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) } //nolint:gosec // a file descriptor
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 // meter tells how long work goes: a bar on a terminal, a log line now and then
 // elsewhere. It is safe for concurrent use.
@@ -74,7 +74,7 @@ func (m *meter) SliceDone(int) {
 
 func (m *meter) tell() {
 	if m.bar != nil {
-		m.bar.Describe(fmt.Sprintf("%s, %s", m.what, count(uint64(m.rows), "row"))) //nolint:gosec // a count
+		m.bar.Describe(fmt.Sprintf("%s, %s", m.what, count(m.rows, "row")))
 		return
 	}
 	if now := m.now(); now.Sub(m.told) >= tellEvery {

@@ -90,7 +90,7 @@ func (r *purgePlan) text(w io.Writer) {
 		andMore(w, n)
 	}
 	leftLines(w, r.Left)
-	fmt.Fprintf(w, "%s with %s would be deleted, %d left\n", count(uint64(r.Slices()), "slice"), count(r.Rows(), "row"), len(r.Left)) //nolint:gosec // a count
+	fmt.Fprintf(w, "%s with %s would be deleted, %d left\n", count(r.Slices(), "slice"), count(r.Rows(), "row"), len(r.Left))
 }
 
 // maxLeft is how many slices left for the same cause are listed one by one.
@@ -122,6 +122,6 @@ func (r *purgeResult) text(w io.Writer) {
 		andMore(w, n)
 	}
 	leftLines(w, r.Left)
-	fmt.Fprintf(w, "%s purged, %d not: %s deleted, %s\n", count(uint64(r.Count(purge.Purged)), "slice"), len(r.Slices)-r.Count(purge.Purged)+len(r.Left),
-		count(r.Rows, "row"), seconds(r.Seconds)) //nolint:gosec // a count
+	fmt.Fprintf(w, "%s purged, %d not: %s deleted, %s\n", count(r.Count(purge.Purged), "slice"), len(r.Slices)-r.Count(purge.Purged)+len(r.Left),
+		count(r.Rows, "row"), seconds(r.Seconds))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -21,7 +22,14 @@ const (
 type verb func(ctx context.Context, args []string) (result, error)
 
 // run runs one command line and gives the exit code.
-func (a *app) run(ctx context.Context, args []string) int {
+func (a *app) run(ctx context.Context, args []string) (code int) {
+	// A panic that nobody recovers exits with 2, which would say bad usage.
+	defer func() {
+		if r := recover(); r != nil {
+			code = exitFailed
+			a.printError(fmt.Errorf("internal error, please report it: %v\n%s", r, debug.Stack()))
+		}
+	}()
 	root := a.root()
 	root.SetArgs(args)
 	root.SetOut(a.stdout)

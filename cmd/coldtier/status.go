@@ -182,7 +182,7 @@ func (r *statusResult) text(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	if r.Holds > 0 {
-		fmt.Fprintf(w, "\n%s in force (coldtier hold list)\n", count(uint64(r.Holds), "hold")) //nolint:gosec // a count
+		fmt.Fprintf(w, "\n%s in force (coldtier hold list)\n", count(r.Holds, "hold"))
 	}
 	if len(r.Runs) > 0 {
 		fmt.Fprintln(w)

@@ -96,7 +96,7 @@ func (r *verifyPlan) text(w io.Writer) {
 		table(w, "DAY\tSHARD\tSTATE\tGENERATION\tROWS\tBYTES", rows)
 	}
 	andMore(w, len(r.Slices))
-	fmt.Fprintf(w, "%s would be read back\n", count(uint64(len(r.Slices)), "slice"))
+	fmt.Fprintf(w, "%s would be read back\n", count(len(r.Slices), "slice"))
 }
 
 type verifyResult struct{ *archive.VerifyReport }
@@ -108,6 +108,6 @@ func (r *verifyResult) text(w io.Writer) {
 	for _, o := range r.Unknown {
 		fmt.Fprintf(w, "unknown    %s generation %d: %s\n", o.Slice, o.Generation, printable(o.Error))
 	}
-	fmt.Fprintf(w, "%s equal, %d different, %d unknown: %s, %s, %s\n", count(uint64(len(r.Equal)), "slice"), len(r.Different), len(r.Unknown),
+	fmt.Fprintf(w, "%s equal, %d different, %d unknown: %s, %s, %s\n", count(len(r.Equal), "slice"), len(r.Different), len(r.Unknown),
 		count(r.Rows, "row"), bytesText(r.Bytes), seconds(r.Seconds))
 }

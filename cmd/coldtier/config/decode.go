@@ -86,9 +86,9 @@ func (d *decoder) source(m *mapping, s *Source) {
 		return err
 	})
 	m.section("snowflake", true, func(m *mapping) {
-		shift := int(s.Layout.Shift) //nolint:gosec // 22
+		shift := int(s.Layout.Shift)
 		m.number("time_shift", &shift, 0, snowflake.MaxShift)
-		s.Layout.Shift = uint(shift) //nolint:gosec // 0..32
+		s.Layout.Shift = uint(shift)
 		m.require("epoch", "the instant of ID 0, such as 2015-01-01T00:00:00Z")
 		m.value("epoch", func(t string) error {
 			e, err := time.Parse(time.RFC3339, t)

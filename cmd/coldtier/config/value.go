@@ -58,7 +58,7 @@ func ParseSize(s string) (int64, error) {
 		if err != nil || v > math.MaxInt64>>shift {
 			return 0, errSize
 		}
-		return int64(v) << shift, nil //nolint:gosec // bounded above
+		return int64(v) << shift, nil
 	}
 	return 0, errSize
 }
