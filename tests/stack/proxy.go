@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,10 +13,11 @@ import (
 )
 
 // Proxy stands between a client and a server and breaks the connection on demand.
-// Its faults last until Heal.
+// Its faults last until Heal. It is safe for concurrent use.
 type Proxy struct {
 	Addr string // host:port to connect to
 	t    testing.TB
+	mu   sync.Mutex
 	p    *toxiproxy.Proxy
 }
 
@@ -37,12 +39,18 @@ func NewProxy(t testing.TB, upstream string) *Proxy {
 }
 
 // Cut closes all connections and refuses new ones.
-func (p *Proxy) Cut() { p.p.Stop() }
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.p.Stop()
+}
 
 // Reset closes all connections; new ones are taken at once.
 func (p *Proxy) Reset() {
 	p.t.Helper()
-	p.Cut()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.p.Stop()
 	p.start()
 }
 
@@ -57,6 +65,8 @@ func (p *Proxy) Stall() {
 // take twice as long.
 func (p *Proxy) Latency(d time.Duration) {
 	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.toxic("upstream", "latency", fmt.Sprintf(`{"latency": %d}`, d.Milliseconds()))
 	p.toxic("downstream", "latency", fmt.Sprintf(`{"latency": %d}`, d.Milliseconds()))
 }
@@ -65,12 +75,16 @@ func (p *Proxy) Latency(d time.Duration) {
 // is unknown to the client. Heal closes the connections that lost something.
 func (p *Proxy) LoseAnswers() {
 	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.toxic("downstream", "timeout", `{"timeout": 0}`)
 }
 
 // Heal ends all faults.
 func (p *Proxy) Heal() {
 	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.p.Toxics.ResetToxics(context.Background())
 	p.start()
 }
@@ -79,7 +93,7 @@ func (p *Proxy) start() {
 	p.t.Helper()
 	if !p.p.Enabled {
 		if err := p.p.Start(); err != nil { // on the same port
-			p.t.Fatalf("proxy to %s: %v", p.p.Upstream, err)
+			p.t.Errorf("proxy to %s: %v", p.p.Upstream, err)
 		}
 	}
 }
@@ -88,6 +102,6 @@ func (p *Proxy) toxic(stream, kind, attributes string) {
 	p.t.Helper()
 	json := fmt.Sprintf(`{"stream": %q, "type": %q, "attributes": %s}`, stream, kind, attributes)
 	if _, err := p.p.Toxics.AddToxicJson(strings.NewReader(json)); err != nil {
-		p.t.Fatalf("proxy to %s: %s: %v", p.p.Upstream, kind, err)
+		p.t.Errorf("proxy to %s: %s: %v", p.p.Upstream, kind, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -161,6 +162,16 @@ func TestProxyBreaksAndHeals(t *testing.T) {
 	}
 	if err := ask(dial(), 5*time.Second); err != nil {
 		t.Errorf("after a reset: %v", err)
+	}
+	// Faults may come and go from other goroutines, such as timers.
+	var wg sync.WaitGroup
+	for _, f := range []func(){p.Reset, p.Heal, p.Cut, p.Heal} {
+		wg.Go(f)
+	}
+	wg.Wait()
+	p.Heal()
+	if err := ask(dial(), 5*time.Second); err != nil {
+		t.Errorf("after many faults: %v", err)
 	}
 }
 
