@@ -17,8 +17,10 @@ import (
 type Proxy struct {
 	Addr string // host:port to connect to
 	t    testing.TB
-	mu   sync.Mutex
-	p    *toxiproxy.Proxy
+
+	mu    sync.Mutex
+	p     *toxiproxy.Proxy
+	ended bool // with the test: what a late timer does then has no effect
 }
 
 // NewProxy puts a proxy before a server's host:port. It ends with the test.
@@ -31,6 +33,9 @@ func NewProxy(t testing.TB, upstream string) *Proxy {
 	}
 	p.Addr = p.p.Listen
 	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ended = true
 		// Connections first: a toxic's removal waits until its data are written or the connection is gone.
 		p.p.Stop()
 		p.p.Toxics.ResetToxics(context.Background())
@@ -91,7 +96,7 @@ func (p *Proxy) Heal() {
 
 func (p *Proxy) start() {
 	p.t.Helper()
-	if !p.p.Enabled {
+	if !p.p.Enabled && !p.ended {
 		if err := p.p.Start(); err != nil { // on the same port
 			p.t.Errorf("proxy to %s: %v", p.p.Upstream, err)
 		}
@@ -100,6 +105,9 @@ func (p *Proxy) start() {
 
 func (p *Proxy) toxic(stream, kind, attributes string) {
 	p.t.Helper()
+	if p.ended {
+		return
+	}
 	json := fmt.Sprintf(`{"stream": %q, "type": %q, "attributes": %s}`, stream, kind, attributes)
 	if _, err := p.p.Toxics.AddToxicJson(strings.NewReader(json)); err != nil {
 		p.t.Errorf("proxy to %s: %s: %v", p.p.Upstream, kind, err)
