@@ -153,7 +153,7 @@ func (t *Table) sameColumns(ctx context.Context, s *session, table string, copie
 	if err != nil {
 		return fmt.Errorf("columns: %w", err)
 	}
-	if !now.Equal(copied.Schema) {
+	if !now.SameColumns(copied.Schema) {
 		return fmt.Errorf("%w: columns changed since generation %d was copied", ErrDrift, copied.Generation)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"slices"
@@ -321,12 +322,12 @@ func TestOpenRefusesNonsense(t *testing.T) {
 	} {
 		c := good()
 		spoil(&c)
-		_, err := Open(c, nil)
+		_, err := Open(c, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim") {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	w, err := Open(good(), nil)
+	w, err := Open(good(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -57,10 +57,10 @@ func (w *Warm) add(d Database, log *slog.Logger) error {
 	}
 	x := &database{cfg: &w.cfg, log: log, name: m.DBName, where: m.Addr + "/" + m.DBName}
 	w.databases = append(w.databases, x) // first, so that Close closes what was opened
-	if x.db, err = w.cfg.open(m, w.cfg.Connections); err != nil {
+	if x.db, err = w.cfg.open(m, w.cfg.Connections, log); err != nil {
 		return err
 	}
-	if x.killer, err = w.cfg.open(m, 2); err != nil {
+	if x.killer, err = w.cfg.open(m, 2, log); err != nil {
 		return err
 	}
 	for _, dsn := range d.Replicas {
@@ -68,7 +68,7 @@ func (w *Warm) add(d Database, log *slog.Logger) error {
 		if err != nil {
 			return fmt.Errorf("replica: %w", err)
 		}
-		db, err := w.cfg.open(r, 2)
+		db, err := w.cfg.open(r, 2, log)
 		if err != nil {
 			return fmt.Errorf("replica: %w", err)
 		}
@@ -77,7 +77,14 @@ func (w *Warm) add(d Database, log *slog.Logger) error {
 	return nil
 }
 
-func (c *Config) open(m *mysql.Config, connections int) (*sql.DB, error) {
+// driverLog takes what the driver says of lost connections; the errors themselves are returned.
+type driverLog struct{ log *slog.Logger }
+
+// Print implements mysql.Logger.
+func (l driverLog) Print(v ...any) { l.log.Debug("MySQL driver", "message", fmt.Sprint(v...)) }
+
+func (c *Config) open(m *mysql.Config, connections int, log *slog.Logger) (*sql.DB, error) {
+	m.Logger = driverLog{log}
 	connector, err := mysql.NewConnector(m)
 	if err != nil {
 		return nil, fmt.Errorf("DSN of %s: %w", m.Addr, err)
