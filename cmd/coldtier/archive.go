@@ -81,8 +81,9 @@ func archived(r *archive.Report) error {
 	case len(r.Failed) == 0 && all(r.Left, leased):
 		return nil // others do the rest
 	}
-	for _, o := range r.Left {
-		err = errors.Join(err, fmt.Errorf("slice %s was left: %w", o.Slice, o.Err))
+	if len(r.Left) > 0 {
+		first := r.Left[0]
+		err = errors.Join(err, fmt.Errorf("%s left, the first %s: %w", count(len(r.Left), "slice"), first.Slice, first.Err))
 	}
 	return mark(err, errPartial)
 }

@@ -24,7 +24,8 @@ func signals(parent context.Context, quit func(int)) (ctx context.Context, stop 
 	go func() {
 		select {
 		case s := <-c:
-			cancel(fmt.Errorf("%w by signal %s", errInterrupted, s))
+			// Whoever looks at the cause takes it for what it is: a cancellation.
+			cancel(mark(fmt.Errorf("%w by signal %s", errInterrupted, s), context.Canceled))
 		case <-done:
 			return
 		}
