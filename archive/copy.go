@@ -32,6 +32,15 @@ func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table
 	}
 	c := &manifest.Copy{SliceKey: s.SliceKey, Lo: s.Lo, Hi: s.Hi, Generation: gen, Attempt: lease.Attempt(),
 		Schema: t.Schema(), ShowCreate: t.ShowCreate(), CopiedAt: now}
+	keep, err := a.former(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if keep != nil { // rows of its time have no value in columns that came later
+		if c.Schema, err = c.Schema.Widen(keep.copy.Schema); err != nil {
+			return nil, err
+		}
+	}
 	if err := a.Rows.Fit(ctx, []*message.Schema{c.Schema}); err != nil {
 		return nil, err
 	}
@@ -44,18 +53,13 @@ func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table
 	sort := newSorter(c.Schema, dir, int(perSlice/4))
 	defer func() { err = errors.Join(err, sort.close()) }()
 
-	keep, err := a.former(ctx, s)
-	if err != nil {
-		return nil, err
-	}
 	if c.Chunks, err = a.scan(ctx, t, s, sort, keep, progress); err != nil {
 		return nil, fmt.Errorf("scan: %w", err)
 	}
-	scanned := c.Schema
 	if err := t.Reload(ctx); err != nil {
 		return nil, err
 	}
-	if !t.Schema().Equal(scanned) {
+	if !t.Schema().SameColumns(c.Schema) {
 		return nil, fmt.Errorf("the columns of %s changed while it was copied; the next run copies it with the new ones", t.Shard())
 	}
 	if keep != nil {

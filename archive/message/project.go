@@ -1,6 +1,9 @@
 package message
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Project gives the rows of a batch the columns of another schema, by name; texts
 // are carried over unchanged. A column that the batch lacks becomes NULL; where it
@@ -42,4 +45,37 @@ func Project(b *Batch, to *Schema) (*Batch, error) {
 		}
 	}
 	return out, nil
+}
+
+// Widen is s with those columns nullable that the older schema lacks or has as
+// nullable: the schema that rows of both can be carried in.
+func (s *Schema) Widen(older *Schema) (*Schema, error) {
+	cols := slices.Clone(s.columns)
+	roles := map[Role]string{}
+	for r, i := range s.roles {
+		if i >= 0 {
+			roles[Role(r)] = s.columns[i].Name //nolint:gosec // nine roles
+		}
+	}
+	for i := range cols {
+		if j := older.Index(cols[i].Name); j < 0 || older.columns[j].Nullable {
+			cols[i].Nullable = true
+		}
+	}
+	return NewSchema(cols, roles)
+}
+
+// SameColumns says whether two schemas differ in nothing but which columns may be
+// NULL. That does not touch any value: a copy may be of a wider schema than its
+// table (see Widen), and a constraint that was dropped or added since changes no row.
+func (s *Schema) SameColumns(o *Schema) bool {
+	if s.roles != o.roles || len(s.columns) != len(o.columns) {
+		return false
+	}
+	for i, c := range s.columns {
+		if c.Nullable = o.columns[i].Nullable; c != o.columns[i] {
+			return false
+		}
+	}
+	return true
 }

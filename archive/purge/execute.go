@@ -367,7 +367,7 @@ func (w *work) sameColumns(ctx context.Context) error {
 		return fmt.Errorf("columns of %s: %w", w.table.Shard(), err)
 	}
 	for _, u := range w.units {
-		if !u.settled && u.err == nil && !u.grant.Copy().Schema.Equal(w.table.Schema()) {
+		if !u.settled && u.err == nil && !u.grant.Copy().Schema.SameColumns(w.table.Schema()) {
 			u.err = fmt.Errorf("slice %s: %w: the columns of %s changed since", u.SliceKey, ErrDrift, w.table.Shard())
 		}
 	}

@@ -66,9 +66,10 @@ type Options struct {
 	MySQLAddr, S3Endpoint, ClickHouseAddr string
 }
 
-// First is the day on which invented chat of so many days begins: it ends a few
-// days ago, since each day up to the youngest that is old enough gets a slice.
-func First(days int) snowflake.Day { return snowflake.DayAt(time.Now(), time.UTC).Add(-days - 2) }
+// First is the day on which invented chat of so many days begins. It ends ten days
+// ago, and archive.after is so that its last day is the youngest that is old
+// enough, for the whole day of the test.
+func First(days int) snowflake.Day { return snowflake.DayAt(time.Now(), time.UTC).Add(-days - 10) }
 
 // Env is a set-up: warm tables with chat in them, an empty bucket, ClickHouse
 // database and manifest, and a configuration for all.
@@ -176,17 +177,22 @@ func (e *Env) configure() {
   protocol: %s
   database: %s
 %sarchive:
-  after: 24h
+  after: %s
 %spurge:
   lag: %s
   strategy: %s
 %s`, through(e.WarmDSN, o.MySQLAddr), more("source"), through(e.Manifest, o.MySQLAddr), more("manifest"), e.S3.Bucket, or(o.S3Endpoint, e.S3.Endpoint), more("bucket"),
-		or(o.ClickHouseAddr, e.ClickHouse.Addr), e.ClickHouse.Protocol, e.ClickHouse.Database, more("clickhouse"), more("archive"),
+		or(o.ClickHouseAddr, e.ClickHouse.Addr), e.ClickHouse.Protocol, e.ClickHouse.Database, more("clickhouse"), e.after(), more("archive"),
 		or(o.Lag, "0s"), or(o.Strategy, "auto"), more("purge"))
 	e.Config = filepath.Join(e.T.TempDir(), "coldtier.yaml")
 	if err := os.WriteFile(e.Config, []byte(text), 0o600); err != nil {
 		e.T.Fatal(err)
 	}
+}
+
+// after makes the last day of the chat the youngest that is old enough.
+func (e *Env) after() time.Duration {
+	return time.Since(e.Days[len(e.Days)-1].Next().Start(time.UTC)).Truncate(time.Second) - time.Minute
 }
 
 // Change writes the configuration anew with other options of the purge.
@@ -209,10 +215,11 @@ func (r Result) String() string {
 	return fmt.Sprintf("coldtier %s: exit %d\n%s%s", strings.Join(r.Args, " "), r.Exit, r.Stdout, r.Stderr)
 }
 
-// JSON decodes the output of a command run with --output json.
-func (r Result) JSON(t testing.TB, into any) {
+// Result decodes what a command run with --output json gives as its result.
+func (r Result) Result(t testing.TB, into any) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(r.Stdout), into); err != nil {
+	envelope := struct{ Result any }{into}
+	if err := json.Unmarshal([]byte(r.Stdout), &envelope); err != nil {
 		t.Fatalf("output is no JSON: %v\n%s", err, r)
 	}
 }
