@@ -54,11 +54,11 @@ func BenchmarkInsert(b *testing.B) {
 	k := 0
 	for b.Loop() {
 		k++
-		start := time.Now() //nolint:forbidigo // a measurement
+		start := time.Now()
 		insert(b, d, copyID(fmt.Sprintf("own%d", k)), rows)
 		own += time.Since(start)
 		b.StopTimer()
-		start = time.Now() //nolint:forbidigo // a measurement
+		start = time.Now()
 		bareInsert(b, d, copyID(fmt.Sprintf("bare%d", k)), rows)
 		bare += time.Since(start)
 		b.StartTimer()
@@ -100,7 +100,7 @@ func bareInsert(b *testing.B, d *DB, id CopyID, rows *message.Batch) {
 		if at = time.UnixMicro(micros).UTC(); old {
 			at = string(rows.Value(8, row))
 		}
-		if err := batch.Append(day, id.Shard.String(), id.Generation, id.Attempt, "", msg, conv, seq, string(rows.Value(3, row)), sender, int8(kind), string(rows.Value(6, row)), extra, at); err != nil { //nolint:gosec // small
+		if err := batch.Append(day, id.Shard.String(), id.Generation, id.Attempt, "", msg, conv, seq, string(rows.Value(3, row)), sender, int8(kind), string(rows.Value(6, row)), extra, at); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -200,7 +200,7 @@ func yearOf[T unsigned](c message.Column, n typeName) codec {
 			y, ok := message.ParseYear(b)
 			return T(y), ok
 		},
-		format: func(dst []byte, x T) []byte { return message.AppendYear(dst, uint16(x)) }} //nolint:gosec // four digits
+		format: func(dst []byte, x T) []byte { return message.AppendYear(dst, uint16(x)) }}
 }
 
 func yearCodec(c message.Column, n typeName) codec {

@@ -40,18 +40,18 @@
 // interrupted, one that failed its verification, or a former generation may be in the table
 // until it is dropped. Nothing in the table itself says which copies are live.
 // A row may also be there twice, when the answer to an insert was lost and its block
-// was sent again; merges remove the repetition some time later. So analysts join the live
-// copies from the manifest, here through a dictionary or a table kept from it, and say FINAL
-// or count distinct message IDs:
+// was sent again; merges remove the repetition some time later. So analysts take the
+// attempts of the live copies from the manifest's database, and say FINAL or count distinct
+// message IDs:
 //
 //	SELECT toDate(created), count() FROM cold.messages FINAL
-//	WHERE (_day, _shard, _generation) IN (SELECT day, shard, live_generation FROM live_slices)
+//	WHERE _attempt IN (
+//	    SELECT attempt FROM mysql('db:3306', 'coldtier', 'copies', 'reader', '...') AS c
+//	    INNER JOIN mysql('db:3306', 'coldtier', 'slices', 'reader', '...') AS s ON s.id = c.slice_id
+//	    WHERE c.generation = s.live_generation)
 //	GROUP BY 1
 //
-// where live_slices has the manifest's slices with a live generation, for instance by
-// the mysql() table function. One generation number can have the rows of several
-// attempts, if some were interrupted and not dropped yet: where that matters, select by
-// _attempt too, which the manifest's copies name.
+// A table that is filled from such a SELECT after every run serves as well, and is faster.
 //
 // # A cluster
 //

@@ -195,7 +195,7 @@ func TestStalledInsertEndsAtTheDeadline(t *testing.T) {
 	p.Stall()
 	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
 	defer cancel()
-	start := time.Now() //nolint:forbidigo // measures the test
+	start := time.Now()
 	err = i.Close(ctx)
 	if took := time.Since(start); err == nil || took > 5*time.Second {
 		t.Errorf("a stalled insert ended after %s with %v", took, err)
@@ -369,7 +369,7 @@ func TestErrorsAreToldApart(t *testing.T) {
 	if err := d.exec(testContext(t), "DROP TABLE "+d.qualified(tableName)); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now() //nolint:forbidigo // measures the test
+	start := time.Now()
 	if err := i.Close(testContext(t)); !errors.Is(err, ErrNoTable) {
 		t.Errorf("the table went away: %v", err)
 	}

@@ -48,11 +48,14 @@ func (d *DB) Migrate(ctx context.Context, schemas []*message.Schema, dryRun bool
 		if err != nil {
 			return nil, err
 		}
-		var more []string
-		if len(have) == 0 {
-			more = []string{d.createTable(u, t)}
-		} else if more, err = d.alterTable(u, t, have); err != nil {
-			return nil, err
+		more := []string{d.createTable(u, t)}
+		if len(have) > 0 {
+			if more, err = d.alterTable(u, t, have); err != nil {
+				return nil, err
+			}
+			if len(more) > 0 && t != tables[0] && !d.srv.altersDistributed() {
+				more = d.remakeDistributed(u, have)
+			}
 		}
 		statements = append(statements, more...)
 	}
@@ -102,14 +105,51 @@ func (d *DB) createTable(u union, table string) string {
 		// {shard} and {replica} are the server's own macros.
 		engine = fmt.Sprintf("ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/%s/%s', '{replica}')", d.cfg.Database, table)
 	}
-	create := fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s%s (\n  %s\n) ", d.qualified(table), d.onCluster(), strings.Join(lines, ",\n  "))
 	if !holdsRows {
-		// By conversation, so that a page is one shard's, and a block that is sent twice
-		// meets its first sending.
-		return create + fmt.Sprintf("ENGINE = Distributed(%s, %s, %s, cityHash64(%s))", ident(d.cfg.Cluster), ident(d.cfg.Database), ident(localName), ident(u.key[0]))
+		return d.createDistributed(u, lines)
 	}
-	return create + fmt.Sprintf("ENGINE = %s PARTITION BY toYYYYMM(%s) ORDER BY (%s, %s, %s, %s, %s) SETTINGS index_granularity = %d",
+	return d.createColumns(table, lines) + fmt.Sprintf("ENGINE = %s PARTITION BY toYYYYMM(%s) ORDER BY (%s, %s, %s, %s, %s) SETTINGS index_granularity = %d",
 		engine, colDay, idents(u.key), colDay, colShard, colGeneration, colAttempt, granularity)
+}
+
+func (d *DB) createColumns(table string, lines []string) string {
+	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s%s (\n  %s\n) ", d.qualified(table), d.onCluster(), strings.Join(lines, ",\n  "))
+}
+
+// createDistributed is sharded by conversation, so that a page is one shard's, and a block
+// that is sent twice meets its first sending.
+func (d *DB) createDistributed(u union, lines []string) string {
+	return d.createColumns(tableName, lines) +
+		fmt.Sprintf("ENGINE = Distributed(%s, %s, %s, cityHash64(%s))", ident(d.cfg.Cluster), ident(d.cfg.Database), ident(localName), ident(u.key[0]))
+}
+
+// remakeDistributed drops the Distributed table, which has no rows of its own, and makes it
+// with the columns it had and those it lacks. Between the two, readers miss the table.
+func (d *DB) remakeDistributed(u union, have []tableColumn) []string {
+	var lines []string
+	had := map[string]bool{}
+	for _, c := range have {
+		had[c.name] = true
+		kind := c.kind
+		if i := slices.IndexFunc(u.columns, func(w message.Column) bool { return w.Name == c.name }); i >= 0 && !parseType(kind).holds(u.columns[i]) {
+			kind = d.widened(u.columns[i], parseType(kind))
+		}
+		lines = append(lines, ident(c.name)+" "+kind)
+	}
+	for _, c := range u.columns {
+		if !had[c.Name] {
+			lines = append(lines, ident(c.Name)+" "+d.srv.columnType(c, true))
+		}
+	}
+	return []string{"DROP TABLE IF EXISTS " + d.qualified(tableName) + d.onCluster(), d.createDistributed(u, lines)}
+}
+
+// widened is the type that a column gets which cannot hold the source's values.
+func (d *DB) widened(c message.Column, was typeName) string {
+	if was.base == "String" { // holds everything but NULL
+		return nullable("String")
+	}
+	return d.srv.columnType(c, was.nullable)
 }
 
 // alterTable gives the statements that make an existing table fit.
@@ -154,10 +194,7 @@ func (d *DB) alterTable(u union, table string, have []tableColumn) (statements [
 		if was.holds(c) {
 			continue
 		}
-		kind := d.srv.columnType(c, was.nullable)
-		if was.base == "String" { // holds everything but NULL
-			kind = nullable("String")
-		}
+		kind := d.widened(c, was)
 		switch {
 		case !was.canBecome(parseType(kind)):
 			complain("%w: column %s is %s there and %s in the source: make the types alike, or name another clickhouse.database", ErrNoTable, c.Name, old.kind, describe(c))

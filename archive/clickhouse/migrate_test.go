@@ -182,6 +182,28 @@ func TestDDL(t *testing.T) {
 	}
 }
 
+// Old servers refuse ALTER ON CLUSTER of the Distributed table, so it is made anew there; its
+// other columns stay.
+func TestDistributedTableIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	u, err := unite([]*message.Schema{schema(t, message.Column{Name: "n", Kind: message.Int, Bits: 64, Nullable: true}, message.Column{Name: "new", Kind: message.Text})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := fake(t, "18.16.1", "c1")
+	have := []tableColumn{{name: colDay, kind: "Date"}, {name: "msg_id", kind: "UInt64"}, {name: "session_id", kind: "Int64"}, {name: "seq", kind: "UInt64"},
+		{name: "content", kind: "String"}, {name: "n", kind: "Int32"}, {name: "gone", kind: "String"}}
+	got := strings.Join(d.remakeDistributed(u, have), ";")
+	want := "DROP TABLE IF EXISTS `cold`.`messages` ON CLUSTER `c1`;CREATE TABLE IF NOT EXISTS `cold`.`messages` ON CLUSTER `c1` (\n  `_day` Date,\n  `msg_id` UInt64,\n  `session_id` Int64,\n  `seq` UInt64,\n" +
+		"  `content` Nullable(String),\n  `n` Nullable(Int64),\n  `gone` String,\n  `new` Nullable(String)\n) ENGINE = Distributed(`c1`, `cold`, `messages_local`, cityHash64(`session_id`))"
+	if got != want {
+		t.Errorf("the Distributed table is made anew by\n%s\nwant\n%s", got, want)
+	}
+	if d.srv.altersDistributed() || !fake(t, "20.3.1", "c1").srv.altersDistributed() {
+		t.Error("which servers alter a Distributed table")
+	}
+}
+
 func TestSettingsByVersion(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string][3]bool{"18.16.1": {false, false, false}, "20.8.1.1": {true, false, false}, "21.11.1.1": {true, true, false}, "26.7.2.1": {true, true, true}} {

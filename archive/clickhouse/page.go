@@ -72,7 +72,7 @@ func (r *reader) pageCondition(ids []CopyID, q PageQuery) (where string, possibl
 	}
 	var days, attempts, tuples []string
 	for i, id := range ids {
-		if i == 0 || id.Day != ids[i-1].Day {
+		if i == 0 || id.Day != ids[i-1].Day { //nolint:gosec // i > 0
 			days = append(days, quote(id.Day.String()))
 		}
 		attempts = append(attempts, quote(id.Attempt))

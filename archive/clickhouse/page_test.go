@@ -31,12 +31,12 @@ func TestPagesAgainstAModel(t *testing.T) {
 	var ids []CopyID
 	for day := range 4 {
 		id := copyID(fmt.Sprintf("live%d", day))
-		id.Day, id.Generation = id.Day.Add(40*day), uint32(day+1) //nolint:gosec // small
+		id.Day, id.Generation = id.Day.Add(40*day), uint32(day+1)
 		ids = append(ids, id)
 		b := message.NewBatch(s)
 		for i := range 300 {
 			conv := []string{"-5", "7", "70", "9223372036854775807"}[r.IntN(4)]
-			row := [][]byte{fmt.Append(nil, uint64(day)<<40+uint64(i)), []byte(conv), fmt.Append(nil, cursors[r.IntN(len(cursors))]), []byte("live")} //nolint:gosec // small
+			row := [][]byte{fmt.Append(nil, uint64(day)<<40+uint64(i)), []byte(conv), fmt.Append(nil, cursors[r.IntN(len(cursors))]), []byte("live")}
 			if err := errors.Join(b.Append(row), live.Append(row)); err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +130,7 @@ func TestTextConversationsAndSignedIDs(t *testing.T) {
 	convs := []string{"", "a", "a\x00", "a\x00b", "A", "\xff\xfe", "'; DROP", "\\", "é", "aa", strings.Repeat("k", 300), "-1", "10", "9"}
 	var rows [][]string
 	for i, c := range convs {
-		rows = append(rows, []string{c, fmt.Sprint(i), "x"}, []string{c, fmt.Sprint(uint64(math.MaxInt64) - uint64(i)), "y"}) //nolint:gosec // small
+		rows = append(rows, []string{c, fmt.Sprint(i), "x"}, []string{c, fmt.Sprint(uint64(math.MaxInt64) - uint64(i)), "y"})
 	}
 	want := batchOf(t, s, rows...)
 	insert(t, d, copyID("a"), want)
@@ -138,7 +138,7 @@ func TestTextConversationsAndSignedIDs(t *testing.T) {
 	before, after := uint64(math.MaxUint64), uint64(math.MaxInt64)
 	for i, c := range convs {
 		p, err := d.ReadPage(testContext(t), []CopyID{copyID("a")}, s, PageQuery{Conversation: []byte(c), Limit: 1, Newest: true, Before: &before})
-		if err != nil || p.Len() != 1 || p.MessageID(0) != uint64(math.MaxInt64)-uint64(i) { //nolint:gosec // small
+		if err != nil || p.Len() != 1 || p.MessageID(0) != uint64(math.MaxInt64)-uint64(i) {
 			t.Errorf("page of conversation %q: %v", c, err)
 		}
 		if p, err = d.ReadPage(testContext(t), []CopyID{copyID("a")}, s, PageQuery{Conversation: []byte(c), Limit: 9, After: &after}); err != nil || p.Len() != 0 {

@@ -45,6 +45,10 @@ func (s server) asyncInserts() bool { return s.atLeast(21, 11) }
 // form for which the driver knows numbers only.
 func (s server) textSettings() bool { return s.atLeast(20, 3) }
 
+// altersDistributed: older servers refuse ALTER ON CLUSTER of a table that is not
+// replicated itself.
+func (s server) altersDistributed() bool { return s.atLeast(20, 3) }
+
 // settings are pinned on every connection, so that a user's profile cannot change
 // what an insert or a read means.
 func (s server) settings(c Config) map[string]any {

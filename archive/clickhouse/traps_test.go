@@ -87,7 +87,7 @@ func TestSameBlockAgain(t *testing.T) {
 	for _, a := range []string{"a1", "a2"} {
 		wantEqual(t, readAll(t, d, copyID(a), s), want)
 	}
-	if n, err := d.count(testContext(t), "SELECT count() FROM "+d.qualified(tableName)); err != nil || n != uint64(2*want.Len()) { //nolint:gosec // small
+	if n, err := d.count(testContext(t), "SELECT count() FROM "+d.qualified(tableName)); err != nil || n != uint64(2*want.Len()) {
 		t.Errorf("%d rows in the table, want %d, %v", n, 2*want.Len(), err)
 	}
 	if err := d.Drop(testContext(t), copyID("never there")); err != nil {
@@ -194,7 +194,7 @@ func TestFewBigInserts(t *testing.T) {
 		insert(t, d, id, day)
 	}
 	n, err := d.count(testContext(t), "SELECT count() FROM "+d.qualified(tableName))
-	if err != nil || n != uint64(small.Len()+150*day.Len()) { //nolint:gosec // small
+	if err != nil || n != uint64(small.Len()+150*day.Len()) {
 		t.Errorf("%d rows, %v", n, err)
 	}
 }
@@ -220,7 +220,7 @@ func TestBlocksAreCut(t *testing.T) {
 func TestExactInstants(t *testing.T) {
 	if zone := os.Getenv("COLDTIER_TEST_ZONE_CHILD"); zone == "" {
 		for _, z := range []string{"America/New_York", "Asia/Kolkata", "UTC"} {
-			cmd := exec.CommandContext(testContext(t), os.Args[0], "-test.run=^(TestExactInstants|TestNastyValuesComeBack)$", "-test.v") //nolint:gosec // this test binary
+			cmd := exec.CommandContext(testContext(t), os.Args[0], "-test.run=^(TestExactInstants|TestNastyValuesComeBack)$", "-test.v")
 			cmd.Env = append(os.Environ(), "TZ="+z, "COLDTIER_TEST_ZONE_CHILD="+z)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("in zone %s: %v\n%s", z, err, out)

@@ -64,7 +64,7 @@ func nasty() ([]message.Column, [][]string) {
 	}
 	var rows [][]string
 	for i := range most * 3 { // so that rows combine values differently
-		row := []string{fmt.Sprint(uint64(18446744073709551615) - uint64(i)), fmt.Sprint((i%5 - 2) * 1000), fmt.Sprint(i), null} //nolint:gosec // small
+		row := []string{fmt.Sprint(uint64(18446744073709551615) - uint64(i)), fmt.Sprint((i%5 - 2) * 1000), fmt.Sprint(i), null}
 		for j, c := range cols {
 			row = append(row, c.values[(i+j*(i/most))%len(c.values)])
 		}
