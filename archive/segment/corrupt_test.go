@@ -36,14 +36,14 @@ func ignore(*message.Batch) error { return nil }
 
 // P6: every flipped bit is seen, cheaply, before anything is parsed.
 func TestEveryFlippedBitIsCorrupt(t *testing.T) {
-	for _, n := range []int{1, 4, 300} {
+	for _, n := range []int{1, 40} {
 		b := chat(t, seeded(t), 9, n)
 		f, _, data := write(t, b.Schema(), Options{}, b)
 		for at := range data {
-			if n > 1 && at > 200 && at < len(data)-400 {
-				continue
-			}
 			for bit := range 8 {
+				if at < len(data)-400 && bit != at%8 {
+					continue // of the rest one bit of each byte will do
+				}
 				data[at] ^= 1 << bit
 				_, err := ReadAll(f, bytes.NewReader(data), ignore)
 				if !errors.Is(err, ErrCorrupt) {
@@ -64,7 +64,7 @@ func TestEveryFlippedBitIsCorrupt(t *testing.T) {
 // values, never a panic nor wild memory.
 func TestDamageWithRightChecksums(t *testing.T) {
 	r := seeded(t)
-	for _, b := range []*message.Batch{chat(t, r, 9, 4), chat(t, r, 9, 2000), batch(t, allTypes(t), append(typedRows(), inexactRows()...)...)} {
+	for _, b := range []*message.Batch{chat(t, r, 9, 4), chat(t, r, 9, 100), batch(t, allTypes(t), append(typedRows(), inexactRows()...)...)} {
 		f, _, data := write(t, b.Schema(), Options{RowGroupBytes: 64 << 10}, b)
 		try := func(damaged []byte, what string, at int) {
 			used := allocated(func() {

@@ -97,10 +97,7 @@ func TestSpansOfManyConversations(t *testing.T) {
 		n := 1 + r.IntN(30)
 		from := b.Len()
 		for range n {
-			body := make([]byte, r.IntN(3000))
-			for i := range body {
-				body[i] = byte(r.Uint32())
-			}
+			body := noise(r, r.IntN(3000))
 			if err := b.Append([][]byte{fmt.Append(nil, b.Len()+1), []byte(conv), body}); err != nil {
 				t.Fatal(err)
 			}

@@ -161,7 +161,7 @@ func TestDuckDBReadsEveryType(t *testing.T) {
 	}
 }
 
-// s3File puts a file where a ClickHouse that can read Parquet reads it, and gives
+// clickhouseReads puts a file where a ClickHouse that can read Parquet reads it, and gives
 // the table function's arguments.
 func clickhouseReads(t *testing.T, data []byte, query string) [][]string {
 	t.Helper()
