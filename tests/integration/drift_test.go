@@ -121,6 +121,10 @@ func TestChangesBetweenCopyAndPurge(t *testing.T) {
 				e := setup(t, strategy, 22)
 				e.Must("archive")
 				change(e)
+				if name == "column added" && strategy == "partition" {
+					// MySQL cannot exchange a partition after an instant ADD COLUMN (error 1731): auto goes by rows then.
+					e.Change(func(o *harness.Options) { o.Strategy = "auto" })
+				}
 				want := e.Truth()
 				e.Expect(4, []string{"drift"}, "purge")
 				if strategy == "partition" && e.Count() != len(want) {
