@@ -54,23 +54,26 @@ func (t *Table) partition(ctx context.Context, s *session, lo, hi uint64) (Parti
 // partitioned by RANGE on the plain message ID.
 func (t *Table) partitions(ctx context.Context, s *session) ([]Partition, error) {
 	schema := t.Schema()
-	id := schema.Columns()[schema.Role(message.MessageID)].Name
+	column := schema.Columns()[schema.Role(message.MessageID)]
 	var out []Partition
 	usable, lo := true, uint64(0)
 	err := s.rows(ctx, `SELECT PARTITION_NAME AS n, PARTITION_METHOD AS m, PARTITION_EXPRESSION AS e, SUBPARTITION_METHOD AS sm, PARTITION_DESCRIPTION AS d
 		FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = `+literal(t.shard.Database)+` AND TABLE_NAME = `+literal(t.shard.Table)+` ORDER BY PARTITION_ORDINAL_POSITION`,
 		func(v [][]byte) error {
 			name, method, expr, description := string(v[0]), string(v[1]), strings.Trim(string(v[2]), "`"), string(v[4])
-			if v[0] == nil || (method != "RANGE" && method != "RANGE COLUMNS") || !strings.EqualFold(expr, id) || v[3] != nil {
+			if v[0] == nil || (method != "RANGE" && method != "RANGE COLUMNS") || !strings.EqualFold(expr, column.Name) || v[3] != nil {
 				usable = false
 				return nil
 			}
-			if description == "MAXVALUE" || strings.HasPrefix(description, "-") || description == "0" {
-				return nil // has no upper bound, or only IDs that are no snowflakes
+			if description == "MAXVALUE" {
+				return nil
 			}
-			hi, err := strconv.ParseUint(description, 10, 64)
+			hi, err := bound(description, column.Kind == message.Uint)
 			if err != nil {
 				return fmt.Errorf("partition %s: bound %q is no message ID", name, description)
+			}
+			if hi == 0 {
+				return nil // has only IDs that are no snowflakes
 			}
 			out = append(out, Partition{name, lo, hi})
 			lo = hi
@@ -80,6 +83,19 @@ func (t *Table) partitions(ctx context.Context, s *session) ([]Partition, error)
 		return nil, err
 	}
 	return out, nil
+}
+
+// bound reads a partition's upper bound; 0 is for those of zero and below. Both
+// server kinds show the bounds of an unsigned column from 2^63 on as negative numbers.
+func bound(description string, unsigned bool) (uint64, error) {
+	if !strings.HasPrefix(description, "-") {
+		return strconv.ParseUint(description, 10, 64)
+	}
+	n, err := strconv.ParseInt(description, 10, 64)
+	if err != nil || !unsigned {
+		return 0, err
+	}
+	return uint64(n), nil //nolint:gosec // two's complement is meant
 }
 
 // triggers names the table's triggers, as far as the account may see them.

@@ -2,6 +2,7 @@ package warm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -35,7 +36,7 @@ func (t *Table) Lag(ctx context.Context) (worst time.Duration, err error) {
 	return worst, nil
 }
 
-func (r replica) lag(ctx context.Context) (worst time.Duration, err error) {
+func (r replica) lag(ctx context.Context) (time.Duration, error) {
 	rows, err := r.db.QueryContext(ctx, "SHOW REPLICA STATUS")
 	if number(err) == erSyntax { // MySQL before 8.0.22 and MariaDB before 10.5
 		rows, err = r.db.QueryContext(ctx, "SHOW SLAVE STATUS")
@@ -50,17 +51,22 @@ func (r replica) lag(ctx context.Context) (worst time.Duration, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("replication state: %w", err)
 	}
+	return behind(channels)
+}
+
+// behind is the lag of the worst of a replica's channels.
+func behind(channels []map[string][]byte) (worst time.Duration, err error) {
 	if len(channels) == 0 {
-		return 0, fmt.Errorf("is no replica: correct source.databases.replicas")
+		return 0, errors.New("is no replica: correct source.databases.replicas")
 	}
 	for _, c := range channels {
 		text := c["seconds_behind_source"]
 		if text == nil {
-			text = c["seconds_behind_master"]
+			text = c["seconds_behind_master"] // MariaDB, and MySQL's SHOW SLAVE STATUS
 		}
 		seconds, err := strconv.ParseInt(string(text), 10, 64)
 		if err != nil { // NULL: one of its threads has stopped
-			return 0, fmt.Errorf("does not replicate (seconds behind: %q)", text)
+			return 0, fmt.Errorf("does not replicate: its seconds behind are %q", text)
 		}
 		worst = max(worst, time.Duration(seconds)*time.Second)
 	}

@@ -1,0 +1,547 @@
+package warm
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/tests/stack"
+)
+
+const staging = StagingPrefix + "test"
+
+// parted is a table of 1,000 rows, IDs 10..10000, in partitions that end at 2000, 4000, 2^63+5
+// and MAXVALUE.
+func parted(t testing.TB) (*bench, *Table) {
+	t.Helper()
+	b := newBench(t)
+	b.exec(`CREATE TABLE msg (id BIGINT UNSIGNED NOT NULL, conv BIGINT NOT NULL, body MEDIUMBLOB NOT NULL, note VARCHAR(100) NULL, len BIGINT AS (LENGTH(body)) STORED, PRIMARY KEY (id), KEY (conv))
+		PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (2000), PARTITION p1 VALUES LESS THAN (4000), PARTITION p2 VALUES LESS THAN (9223372036854775813), PARTITION p3 VALUES LESS THAN MAXVALUE)`)
+	b.exec("CREATE TABLE seed (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, conv BIGINT NOT NULL, body MEDIUMBLOB NOT NULL, note VARCHAR(100) NULL)")
+	b.fill("seed", 0, 1000)
+	b.exec("INSERT INTO msg (id, conv, body, note) SELECT * FROM seed")
+	b.cfg.ChunkRows = 50
+	return b, b.table()
+}
+
+func TestPartitionsAreFound(t *testing.T) {
+	t.Parallel()
+	b, tab := parted(t)
+	for _, c := range []struct {
+		lo, hi uint64
+		want   Partition
+	}{
+		{0, 2000, Partition{"p0", 0, 2000}},
+		{2000, 4000, Partition{"p1", 2000, 4000}},
+		{2500, 3000, Partition{"p1", 2000, 4000}},
+		{1 << 63, 1<<63 + 5, Partition{"p2", 4000, 1<<63 + 5}},
+		{1000, 2001, Partition{}},
+		{1 << 63, 1<<63 + 6, Partition{}},
+		{1<<63 + 5, 1<<63 + 6, Partition{}}, // MAXVALUE: where new messages arrive
+	} {
+		p, ok, err := tab.Partition(t.Context(), c.lo, c.hi)
+		if err != nil || p != c.want || ok != (c.want.Name != "") {
+			t.Errorf("[%d, %d) is in %v, want %v: %v", c.lo, c.hi, p, c.want, err)
+		}
+	}
+	b.exec("CREATE TRIGGER tr AFTER INSERT ON msg FOR EACH ROW SET @x = 1")
+	if _, ok, err := tab.Partition(t.Context(), 0, 10); ok || err != nil {
+		t.Errorf("a table with triggers has an exchangeable partition (%v)", err)
+	}
+	for ddl, fits := range map[string]bool{
+		"PARTITION BY RANGE COLUMNS (id) (PARTITION `p``x` VALUES LESS THAN (100), PARTITION q VALUES LESS THAN (MAXVALUE))": true,
+		"PARTITION BY RANGE (id DIV 100) (PARTITION p VALUES LESS THAN (100), PARTITION q VALUES LESS THAN MAXVALUE)":        false,
+		"PARTITION BY HASH (id) PARTITIONS 4":                      false,
+		"PARTITION BY LIST (id) (PARTITION p VALUES IN (1, 2, 3))": false,
+		"PARTITION BY RANGE (id) SUBPARTITION BY HASH (id) SUBPARTITIONS 2 (PARTITION p VALUES LESS THAN (100), PARTITION q VALUES LESS THAN MAXVALUE)": false,
+		"": false,
+	} {
+		b := newBench(t)
+		b.exec("CREATE TABLE msg (id BIGINT NOT NULL PRIMARY KEY, conv BIGINT NOT NULL) " + ddl)
+		if _, ok, err := b.table().Partition(t.Context(), 0, 100); ok != fits || err != nil {
+			t.Errorf("%s: fits %v (%v)", ddl, ok, err)
+		}
+	}
+}
+
+func exchanged(t testing.TB, tab *Table, lo, hi uint64) {
+	t.Helper()
+	p, ok, err := tab.Partition(t.Context(), lo, hi)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := tab.CreateStaging(t.Context(), staging); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Exchange(t.Context(), p, staging); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bench) exists(table string) bool {
+	b.t.Helper()
+	return b.count("SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?", table) == 1
+}
+
+// The whole way: two slices in one partition, exchanged, compared, dropped.
+func TestPartitionGoesWhole(t *testing.T) {
+	t.Parallel()
+	b, tab := parted(t)
+	bk := newBook(t)
+	g1, g2 := bk.grant(tab, 2000, 3000), bk.grant(tab, 3000, 4000)
+	_, rest, _ := scanAll(t, tab, 4000, 1<<63)
+	exchanged(t, tab, 2000, 4000)
+	if ok, err := tab.StagingExists(t.Context(), staging); !ok || err != nil {
+		t.Error(ok, err)
+	}
+	f, err := tab.StagingFingerprint(t.Context(), staging, 2000, 3000)
+	if err != nil || f != g1.Copy().Fingerprint() {
+		t.Errorf("isolated rows are %s, archived %s: %v", f, g1.Copy().Fingerprint(), err)
+	}
+	if n := b.count("SELECT COUNT(*) FROM msg WHERE id >= 2000 AND id < 4000"); n != 0 {
+		t.Errorf("%d rows are still in the table", n)
+	}
+	// One slice's grant does not let the other's rows go.
+	for _, gs := range [][]*manifest.PurgeGrant{nil, {g1}, {g2}, {g1, nil}, {g1, {}}} {
+		if err := tab.DropStaging(t.Context(), gs, staging); err == nil {
+			t.Fatalf("%d grants were enough", len(gs))
+		}
+	}
+	if err := tab.DropStaging(t.Context(), []*manifest.PurgeGrant{g1, g2}, staging); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := tab.StagingExists(t.Context(), staging); ok || err != nil {
+		t.Error(ok, err)
+	}
+	if _, now, _ := scanAll(t, tab, 4000, 1<<63); now != rest || b.count("SELECT COUNT(*) FROM msg") != 800 {
+		t.Errorf("the other rows are %s, were %s", now, rest)
+	}
+}
+
+func TestDropRefusesWhatDiffers(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*bench, *book, *manifest.PurgeGrant){
+		"row edited": func(b *bench, _ *book, _ *manifest.PurgeGrant) {
+			b.exec("UPDATE " + staging + " SET body = 'x' WHERE id = 2500")
+		},
+		"row added": func(b *bench, _ *book, _ *manifest.PurgeGrant) {
+			b.exec("INSERT INTO " + staging + " (id, conv, body) VALUES (2501, 1, '')")
+		},
+		"foreign row": func(b *bench, _ *book, _ *manifest.PurgeGrant) {
+			b.exec("INSERT INTO " + staging + " (id, conv, body) VALUES (999999, 1, '')")
+		},
+		"highest ID": func(b *bench, _ *book, _ *manifest.PurgeGrant) {
+			b.exec("INSERT INTO " + staging + " (id, conv, body) VALUES (18446744073709551615, 1, '')")
+		},
+		"row removed": func(b *bench, _ *book, _ *manifest.PurgeGrant) { b.exec("DELETE FROM " + staging + " WHERE id = 2500") },
+		"column added": func(b *bench, _ *book, _ *manifest.PurgeGrant) {
+			b.exec("ALTER TABLE " + staging + " ADD extra INT NULL")
+		},
+		"held": func(_ *bench, bk *book, g *manifest.PurgeGrant) { bk.hold(g) },
+	} {
+		b, tab := parted(t)
+		bk := newBook(t)
+		g := bk.grant(tab, 2000, 4000)
+		exchanged(t, tab, 2000, 4000)
+		spoil(b, bk, g)
+		err := tab.DropStaging(t.Context(), []*manifest.PurgeGrant{g}, staging)
+		if want := map[bool]error{true: manifest.ErrHeld, false: ErrDrift}[name == "held"]; !errors.Is(err, want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !b.exists(staging) {
+			t.Errorf("%s: the rows are gone", name)
+		}
+	}
+	_, tab := parted(t)
+	for _, name := range []string{"msg", "seed", "", StagingPrefix + strings.Repeat("x", 60)} {
+		if err := tab.DropStaging(t.Context(), []*manifest.PurgeGrant{{}}, name); err == nil {
+			t.Errorf("%q was dropped", name)
+		}
+		if err := tab.CreateStaging(t.Context(), name); err == nil {
+			t.Errorf("%q was created", name)
+		}
+		if err := tab.ReturnStaging(t.Context(), name); err == nil {
+			t.Errorf("%q was returned", name)
+		}
+	}
+}
+
+// state reads all rows of a table past the product, by ID.
+func (b *bench) state(table string) map[string]string {
+	b.t.Helper()
+	rows, err := b.db.QueryContext(b.t.Context(), "SELECT id, CONCAT_WS('|', conv, SHA2(body, 256), COALESCE(note, 'NULL'), len) AS v FROM "+table)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	named, err := namedRows(rows)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, r := range named {
+		out[string(r["id"])] = string(r["v"])
+	}
+	return out
+}
+
+// What ReturnStaging may meet: each state that a crash or late writers can leave.
+func TestStagingIsReturnedFromEveryState(t *testing.T) {
+	t.Parallel()
+	late := func(b *bench, id int) {
+		b.exec("INSERT INTO msg (id, conv, body) VALUES (?, 1, 'late')", id)
+	}
+	for name, reach := range map[string]func(*testing.T, *bench, *Table){
+		"nothing made":            func(*testing.T, *bench, *Table) {},
+		"made, still partitioned": func(t *testing.T, b *bench, _ *Table) { b.exec("CREATE TABLE " + staging + " LIKE msg") },
+		"made": func(t *testing.T, _ *bench, tab *Table) {
+			if err := tab.CreateStaging(t.Context(), staging); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"exchanged": func(t *testing.T, _ *bench, tab *Table) { exchanged(t, tab, 2000, 4000) },
+		"exchanged, one late row": func(t *testing.T, b *bench, tab *Table) {
+			exchanged(t, tab, 2000, 4000)
+			late(b, 2005)
+		},
+		"exchanged, more late rows than were there": func(t *testing.T, b *bench, tab *Table) {
+			exchanged(t, tab, 2000, 4000)
+			for id := 2001; id < 2900; id++ {
+				if id%10 != 0 {
+					late(b, id)
+				}
+			}
+		},
+		"exchanged twice": func(t *testing.T, b *bench, tab *Table) {
+			exchanged(t, tab, 2000, 4000)
+			late(b, 2005)
+			late(b, 3995)
+			p, _, err := tab.Partition(t.Context(), 2000, 4000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := tab.d.ddl(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.close(t.Context())
+			if err := tab.swap(t.Context(), s, p, staging); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"half moved": func(t *testing.T, b *bench, tab *Table) {
+			exchanged(t, tab, 2000, 4000)
+			b.exec("INSERT INTO msg (id, conv, body, note) SELECT id, conv, body, note FROM " + staging + " WHERE id < 3000")
+			b.exec("DELETE FROM " + staging + " WHERE id < 2500") // those from 2500 to 3000 are in both
+		},
+		"partition gone": func(t *testing.T, b *bench, tab *Table) {
+			exchanged(t, tab, 2000, 4000)
+			b.exec("ALTER TABLE msg REMOVE PARTITIONING")
+		},
+	} {
+		b, tab := parted(t)
+		want := b.state("msg")
+		reach(t, b, tab)
+		now := b.state("msg")
+		for id, v := range now {
+			if _, ours := want[id]; !ours {
+				want[id] = v // late
+			}
+		}
+		if b.exists(staging) {
+			for id, v := range b.state(staging) {
+				want[id] = v
+			}
+		}
+		for range 2 { // the second time there is nothing to do
+			if err := tab.ReturnStaging(t.Context(), staging); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got := b.state("msg"); !maps.Equal(got, want) {
+			t.Errorf("%s: %d rows came back, want %d", name, len(got), len(want))
+		}
+		if b.exists(staging) {
+			t.Errorf("%s: the staging table is still there", name)
+		}
+	}
+}
+
+// A message that came again with other values is kept in both places.
+func TestConflictKeepsBoth(t *testing.T) {
+	t.Parallel()
+	b, tab := parted(t)
+	exchanged(t, tab, 2000, 4000)
+	was := b.state(staging)
+	b.exec("INSERT INTO msg (id, conv, body) VALUES (2500, 1, 'again'), (3000, 1, 'again'), (2005, 1, 'late')")
+	// A row of the staging table may be equal to one in the table, too.
+	b.exec("INSERT INTO msg (id, conv, body, note) SELECT id, conv, body, note FROM " + staging + " WHERE id = 2600")
+	for range 2 {
+		err := tab.ReturnStaging(t.Context(), staging)
+		if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "2500") || !strings.Contains(err.Error(), "3000") {
+			t.Fatalf("conflict: %v", err)
+		}
+	}
+	left, now := b.state(staging), b.state("msg")
+	// The exchange back may leave either version in either place.
+	for _, id := range []string{"2500", "3000"} {
+		if len(left) != 2 || left[id] == now[id] || left[id] == "" || (left[id] != was[id] && now[id] != was[id]) {
+			t.Errorf("message %s: %q and %q, was %q", id, left[id], now[id], was[id])
+		}
+		delete(was, id)
+	}
+	for id, v := range was {
+		if now[id] != v {
+			t.Errorf("message %s is %q, was %q", id, now[id], v)
+		}
+	}
+	if _, ok := now["2005"]; !ok {
+		t.Error("the late row is gone")
+	}
+}
+
+// together reads the table and the staging table in one snapshot; a row that is in
+// both must be equal.
+func (b *bench) together() map[string]string {
+	b.t.Helper()
+	read := func() (map[string]string, error) {
+		tx, err := b.db.BeginTx(b.t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = tx.Rollback() }()
+		all := map[string]string{}
+		for _, table := range []string{"msg", staging} {
+			rows, err := tx.QueryContext(b.t.Context(), "SELECT id, CONCAT_WS('|', conv, SHA2(body, 256), COALESCE(note, 'NULL'), len) AS v FROM "+table)
+			if err != nil {
+				if number(err) == 1146 && table == staging { // gone since: all is in the table
+					return b.state("msg"), nil
+				}
+				return nil, err
+			}
+			named, err := namedRows(rows)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range named {
+				id, v := string(r["id"]), string(r["v"])
+				if both, ok := all[id]; ok && both != v {
+					b.t.Errorf("message %s has two values", id)
+				}
+				all[id] = v
+			}
+		}
+		return all, nil
+	}
+	for {
+		all, err := read()
+		if err == nil {
+			return all
+		}
+		if number(err) != 1412 { // definition changed since the snapshot
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// A crash at a random moment of ReturnStaging, again and again, loses and doubles nothing.
+func TestReturnSurvivesCrashes(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	b, tab := parted(t)
+	want := b.state("msg")
+	exchanged(t, tab, 2000, 4000)
+	for id := 2001; id < 2900; id++ { // so many that rows are moved one by one
+		if id%10 != 0 {
+			b.exec("INSERT INTO msg (id, conv, body) VALUES (?, 1, 'late')", id)
+		}
+	}
+	maps.Copy(want, b.state("msg"))
+	p := stack.NewProxy(t, b.addr())
+	b.cfg.Databases[0].DSN = strings.Replace(b.dsn, b.addr(), p.Addr, 1) + "?timeout=1s&readTimeout=2s"
+	shaky := b.open()
+	ts, err := shaky.Discover(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := 0
+	for range 6 {
+		cut := time.AfterFunc(time.Duration(r.IntN(60))*time.Millisecond, p.Reset)
+		if err := ts[0].ReturnStaging(t.Context(), staging); err != nil {
+			ends++
+		}
+		cut.Stop()
+		together := b.together()
+		if !maps.Equal(together, want) {
+			t.Fatalf("after crash %d %d messages are there, want %d", ends, len(together), len(want))
+		}
+	}
+	t.Logf("%d of 6 runs were cut off", ends)
+	var last error
+	for range 20 { // a cut-off transaction may hold its locks for a moment
+		if last = tab.ReturnStaging(t.Context(), staging); last == nil {
+			break
+		}
+	}
+	if last != nil || !maps.Equal(b.state("msg"), want) || b.exists(staging) {
+		t.Errorf("at the end: %v", last)
+	}
+}
+
+// M13: somebody's long SELECT holds the metadata lock. The exchange gives up at once,
+// and a hundred other queries a second hardly notice.
+func TestExchangeGivesWayToReaders(t *testing.T) {
+	t.Parallel()
+	b, tab := parted(t)
+	if err := tab.CreateStaging(t.Context(), staging); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := b.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n int
+	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM msg").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	var took []time.Duration
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			tick := time.NewTicker(40 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+				}
+				begun := time.Now()
+				var n int
+				if err := b.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM msg WHERE id = 500").Scan(&n); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				took = append(took, time.Since(begun))
+				mu.Unlock()
+			}
+		})
+	}
+	p := Partition{"p1", 2000, 4000}
+	begun := time.Now()
+	err = tab.Exchange(t.Context(), p, staging)
+	if d := time.Since(begun); !errors.Is(err, ErrLocked) || d > 5*time.Second {
+		t.Errorf("after %s: %v", d, err)
+	}
+	stop()
+	wg.Wait()
+	slices.Sort(took)
+	if worst := took[len(took)-1]; worst > 1500*time.Millisecond {
+		t.Errorf("the slowest of %d queries took %s", len(took), worst)
+	} else {
+		t.Logf("the slowest of %d queries took %s", len(took), worst)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Exchange(t.Context(), p, staging); err != nil {
+		t.Errorf("when the reader is gone: %v", err)
+	}
+	if b.count("SELECT COUNT(*) FROM "+staging) != 200 || b.count("SELECT COUNT(*) FROM msg") != 800 {
+		t.Error("the partition was not exchanged")
+	}
+}
+
+// M16: rows that do not belong in the partition never get into it.
+func TestExchangeRefusesForeignRows(t *testing.T) {
+	t.Parallel()
+	b, tab := parted(t)
+	if err := tab.CreateStaging(t.Context(), staging); err != nil {
+		t.Fatal(err)
+	}
+	b.exec("INSERT INTO " + staging + " (id, conv, body) VALUES (9000001, 1, 'foreign')")
+	p := Partition{"p1", 2000, 4000}
+	if err := tab.Exchange(t.Context(), p, staging); err == nil || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("exchange with a staging table that has rows: %v", err)
+	}
+	s, err := tab.d.ddl(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close(t.Context())
+	if err := tab.swap(t.Context(), s, p, staging); !errors.Is(err, ErrIncompatible) {
+		t.Errorf("the server took it: %v", err)
+	}
+	b.exec("DELETE FROM " + staging)
+	b.exec("ALTER TABLE " + staging + " ADD COLUMN other INT NULL")
+	if err := tab.Exchange(t.Context(), p, staging); !errors.Is(err, ErrIncompatible) {
+		t.Errorf("exchange with another definition: %v", err)
+	}
+	if n := b.count("SELECT COUNT(*) FROM msg"); n != 1000 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+// Columns that were added without a rebuild are in the partition's rows, too.
+func TestExchangeAfterInstantColumns(t *testing.T) {
+	t.Parallel()
+	b, tab := parted(t)
+	b.exec("ALTER TABLE msg ADD COLUMN extra VARCHAR(20) NOT NULL DEFAULT 'déf', ALGORITHM=INSTANT")
+	b.exec("UPDATE msg SET extra = 'new' WHERE id < 2500")
+	if err := tab.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := newBook(t).grant(tab, 2000, 4000)
+	if err := tab.CreateStaging(t.Context(), staging); err != nil {
+		t.Fatal(err)
+	}
+	err := tab.Exchange(t.Context(), Partition{"p1", 2000, 4000}, staging)
+	switch {
+	case errors.Is(err, ErrIncompatible):
+		t.Logf("refused, so the rows go one by one: %v", err)
+		if f, err := tab.Fingerprint(t.Context(), 2000, 4000); err != nil || f != g.Copy().Fingerprint() {
+			t.Errorf("rows are %s: %v", f, err)
+		}
+		return
+	case err != nil:
+		t.Fatal(err)
+	}
+	if f, err := tab.StagingFingerprint(t.Context(), staging, 2000, 4000); err != nil || f != g.Copy().Fingerprint() {
+		t.Errorf("isolated rows are %s, archived %s: %v", f, g.Copy().Fingerprint(), err)
+	}
+	if err := tab.ReturnStaging(t.Context(), staging); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := tab.Fingerprint(t.Context(), 2000, 4000); err != nil || f != g.Copy().Fingerprint() {
+		t.Errorf("returned rows are %s: %v", f, err)
+	}
+}
+
+func TestSomeIDs(t *testing.T) {
+	t.Parallel()
+	for want, ids := range map[string][]uint64{"1": {1}, "1, 2": {1, 2}, "1, 2, 3, 4, 5 and 2 more": {1, 2, 3, 4, 5, 6, 7}} {
+		if got := some(ids); got != want {
+			t.Errorf("%v reads %q", ids, got)
+		}
+	}
+	d := definition{id: "id"}
+	if got := d.without(map[uint64]message.Fingerprint{7: {}}); got != "id NOT IN (7)" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(d.without(nil)); got != "TRUE" {
+		t.Error(got)
+	}
+}
