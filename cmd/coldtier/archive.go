@@ -36,7 +36,7 @@ next run.`,
 }
 
 func (a *app) archive(ctx context.Context, sel archive.Selection) (_ result, err error) {
-	p, err := a.open(ctx, need{warm: true, bucket: true, rows: true})
+	p, err := a.open(ctx, need{warm: true, bucket: true, rows: true, job: true})
 	if err != nil {
 		return nil, err
 	}

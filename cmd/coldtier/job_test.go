@@ -342,7 +342,7 @@ func TestClockSkew(t *testing.T) {
 	env := map[string]string{"WARM_DSN": l.dsn}
 	for _, off := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
 		now := func() time.Time { return time.Now().Add(off) }
-		for _, verb := range []string{"archive", "purge", "status", "check"} {
+		for _, verb := range []string{"archive", "purge", "verify", "check"} {
 			got := inProcess(env, now, "--config", l.file(), verb)
 			if got.code != exitRefused || !strings.Contains(got.stdout+got.stderr, "clock") {
 				t.Errorf("%s with a clock %s off: %+v", verb, off, got)
@@ -350,6 +350,12 @@ func TestClockSkew(t *testing.T) {
 		}
 	}
 	l.untouched(3)
+	late := func() time.Time { return time.Now().Add(time.Hour) }
+	for _, args := range [][]string{{"status"}, {"hold", "add", "--conversation", "17", "--reason", "a hold must not wait for clocks"}} {
+		if got := inProcess(env, late, append([]string{"--config", l.file()}, args...)...); got.code != 0 {
+			t.Errorf("%v with a wrong clock: %+v", args, got)
+		}
+	}
 }
 
 // J3: a slice that another worker holds is left alone; exit code 5.

@@ -17,16 +17,18 @@ func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 // meter tells how long work goes: a bar on a terminal, a log line now and then
 // elsewhere. It is safe for concurrent use.
 type meter struct {
-	mu     sync.Mutex
-	what   string
-	bar    *progressbar.ProgressBar // nil: log lines
-	log    *slog.Logger
-	now    func() time.Time
-	begun  time.Time
-	told   time.Time
-	slices int
-	done   int
-	rows   int
+	mu      sync.Mutex
+	what    string
+	bar     *progressbar.ProgressBar // nil: log lines
+	bars    *barGuard
+	log     *slog.Logger
+	now     func() time.Time
+	begun   time.Time
+	told    time.Time
+	bySlice bool // rows are told slice by slice
+	slices  int
+	done    int
+	rows    int
 }
 
 // tellEvery is the pause between log lines.
@@ -38,7 +40,8 @@ func (a *app) newMeter(what string) *meter {
 	if a.terminal {
 		m.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(what),
 			progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
-		a.bars.set(m.bar)
+		m.bars = a.bars
+		m.bars.set(m.bar)
 	}
 	return m
 }
@@ -61,11 +64,14 @@ func (m *meter) Rows(n int) {
 	m.tell()
 }
 
-// SliceDone counts a slice.
-func (m *meter) SliceDone(int) {
+// SliceDone counts a slice, and its rows where Rows does not.
+func (m *meter) SliceDone(rows int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done++
+	if m.bySlice {
+		m.rows += rows
+	}
 	if m.bar != nil {
 		_ = m.bar.Add(1) // a bar that cannot be drawn is no error of the work
 	}
@@ -83,14 +89,17 @@ func (m *meter) tell() {
 	}
 }
 
-// end removes the bar.
+// end removes the bar. It may be called again.
 func (m *meter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.bar != nil {
-		_ = m.bar.Clear()
-		_ = m.bar.Exit()
+	if m.bar == nil {
+		return
 	}
+	_ = m.bar.Exit() // ends its goroutine
+	_ = m.bar.Clear()
+	m.bar = nil
+	m.bars.set(nil)
 }
 
 // barGuard writes log lines above a bar instead of into it, and without secrets.

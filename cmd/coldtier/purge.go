@@ -36,7 +36,7 @@ archive. Only what the dry run lists is touched.`,
 }
 
 func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err error) {
-	p, err := a.open(ctx, need{warm: true})
+	p, err := a.open(ctx, need{warm: true, job: true})
 	if err != nil {
 		return nil, err
 	}

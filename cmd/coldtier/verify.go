@@ -35,7 +35,7 @@ MySQL the next archive copies it again.`,
 }
 
 func (a *app) verify(ctx context.Context, sel archive.Selection) (_ result, err error) {
-	p, err := a.open(ctx, need{bucket: true, rows: true})
+	p, err := a.open(ctx, need{bucket: true, rows: true, job: true})
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +49,7 @@ func (a *app) verify(ctx context.Context, sel archive.Selection) (_ result, err 
 		return &verifyPlan{true, append([]manifest.Slice{}, list...)}, nil
 	}
 	m := a.newMeter("verify")
+	m.bySlice = true
 	defer m.end()
 	var rep *archive.VerifyReport
 	err = a.recorded(ctx, p, "verify", func() (any, error) {
