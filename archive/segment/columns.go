@@ -200,7 +200,7 @@ func (c *column) integerType(t *thriftWriter, bits int, signed bool) {
 	t.i32(6, int32(converted))
 	logicalType(t, 10, func() {
 		t.field(1, thriftByte)
-		t.b = append(t.b, byte(n))
+		t.b = append(t.b, byte(n)) //nolint:gosec // 8..64
 		t.bool(2, signed)
 	})
 }
@@ -328,7 +328,7 @@ func (c *column) parseFixed(dst, text []byte) ([]byte, bool) {
 		return dst, false
 	}
 	if n.Sign() < 0 {
-		n.Add(n, new(big.Int).Lsh(big.NewInt(1), uint(8*c.width))) //nolint:gosec // at most 128
+		n.Add(n, new(big.Int).Lsh(big.NewInt(1), uint(8*c.width)))
 	}
 	at := len(dst)
 	dst = append(dst, make([]byte, c.width)...)
@@ -340,7 +340,7 @@ func (c *column) parseFixed(dst, text []byte) ([]byte, bool) {
 func (c *column) textFixed(dst, value []byte) []byte {
 	n := new(big.Int).SetBytes(value)
 	if value[0]&0x80 != 0 {
-		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(value)))) //nolint:gosec // at most 128
+		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*len(value))))
 	}
 	return message.AppendDecimal(dst, n, c.Scale)
 }

@@ -102,7 +102,7 @@ func TestDamageWithRightChecksums(t *testing.T) {
 // Descriptions that no writer makes are refused before anything is sized by them.
 func TestDamagedDescriptions(t *testing.T) {
 	b := chat(t, seeded(t), 9, 3000)
-	f, _, data := write(t, b.Schema(), Options{}, b)
+	f, _, data := write(t, b.Schema(), Options{RowGroupBytes: 64 << 10}, b)
 	if len(f.RowGroups) < 2 {
 		t.Fatal("want several row groups")
 	}
@@ -127,7 +127,7 @@ func TestDamagedDescriptions(t *testing.T) {
 	}
 	// A file of the same size in its place.
 	other := chat(t, rand.New(rand.NewPCG(1, 1)), 10, 3000)
-	_, _, swapped := write(t, other.Schema(), Options{}, other)
+	_, _, swapped := write(t, other.Schema(), Options{RowGroupBytes: 64 << 10}, other)
 	if _, err := ReadAll(f, bytes.NewReader(swapped), ignore); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("another file: %v", err)
 	}

@@ -391,20 +391,20 @@ func unpack(dst []int32, b []byte, width, n int) ([]int32, error) {
 				v |= int32(b[i]) << (8 * i)
 			}
 			b = b[size:]
-			for k := min(run, uint64(n)); k > 0; k-- { //nolint:gosec // not negative
+			for k := min(run, uint64(n)); k > 0; k-- {
 				dst = append(dst, v)
 				n--
 			}
 			continue
 		}
-		groups := head >> 1                                                                               // of 8 values in width bytes
-		if groups == 0 || groups > uint64(len(b)) && width > 0 || groups*uint64(width) > uint64(len(b)) { //nolint:gosec // small
+		groups := head >> 1 // of 8 values in width bytes
+		if groups == 0 || groups > uint64(len(b)) && width > 0 || groups*uint64(width) > uint64(len(b)) {
 			return nil, errValues
 		}
-		packed := b[:groups*uint64(width)] //nolint:gosec // small
+		packed := b[:groups*uint64(width)]
 		b = b[len(packed):]
 		have, held := uint64(0), 0
-		for k := min(groups, uint64(n+7)/8) * 8; k > 0 && n > 0; k-- { //nolint:gosec // not negative
+		for k := min(groups, uint64(n+7)/8) * 8; k > 0 && n > 0; k-- {
 			for held < width {
 				have |= uint64(packed[0]) << held
 				packed, held = packed[1:], held+8
@@ -446,10 +446,10 @@ func (c *columnReader) deltaValues(b []byte, n int) error {
 	}
 	for n > 0 {
 		least, err := t.varint()
-		if err != nil || uint64(len(b)-t.pos) < minis {
+		if err != nil || uint64(len(b)-t.pos) < minis { //nolint:gosec // not negative
 			return errValues
 		}
-		widths := b[t.pos : t.pos+int(minis)] //nolint:gosec // at most 512
+		widths := b[t.pos : t.pos+int(minis)]
 		t.pos += len(widths)
 		for _, width := range widths {
 			if n == 0 {

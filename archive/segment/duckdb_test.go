@@ -3,6 +3,7 @@ package segment
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +26,7 @@ func duckdb(t testing.TB, data []byte, query string, env ...string) string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "-csv", "-noheader", "-nullvalue", "NULL", "-c", strings.ReplaceAll(query, "FILE", "'"+path+"'")) //nolint:gosec // a test's own query
+	cmd := exec.CommandContext(ctx, program, "-csv", "-noheader", "-nullvalue", "NULL", "-c", strings.ReplaceAll(query, "FILE", "'"+path+"'"))
 	cmd.Env = append(os.Environ(), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -35,10 +36,28 @@ func duckdb(t testing.TB, data []byte, query string, env ...string) string {
 	return strings.TrimRight(strings.ReplaceAll(out.String(), "\r", ""), "\n")
 }
 
+// All rows of several row groups and pages, and the encodings they are to have.
 func TestDuckDBReadsChat(t *testing.T) {
 	b := chat(t, seeded(t), 1<<63+5, 5000)
-	_, _, data := write(t, b.Schema(), Options{}, b)
-	t.Log(duckdb(t, data, "SELECT count(*), sum(msg_id), min(create_time), count(content), sum(length(content)) FROM FILE"))
-	t.Log("\n" + duckdb(t, data, "SELECT row_group_id, path_in_schema, num_values, type, encodings, compression, total_compressed_size,total_uncompressed_size, stats_min_value FROM parquet_metadata(FILE)"))
-	t.Log("\n" + duckdb(t, data, "DESCRIBE SELECT * FROM FILE"))
+	f, _, data := write(t, b.Schema(), Options{}, b)
+	nulls, length, last := 0, 0, uint64(0)
+	for i := range b.Len() {
+		if b.IsNull(7, i) {
+			nulls++
+		}
+		length += len(b.Value(7, i))
+		last = b.MessageID(i)
+	}
+	want := fmt.Sprintf("5000,%d,9223372036854775813,12502500,%d,%d,3,0", last, nulls, length)
+	if got := duckdb(t, data, `SELECT count(*), max(msg_id), any_value(session_id), sum(seq), count(*) - count(content), sum(octet_length(encode(content))),
+		count(DISTINCT client), count(_exact) FROM FILE`); got != want {
+		t.Errorf("DuckDB reads %s, want %s", got, want)
+	}
+	for column, want := range map[string]string{"msg_id": "DELTA_BINARY_PACKED", "seq": "DELTA_BINARY_PACKED", "create_time": "DELTA_BINARY_PACKED",
+		"client": "RLE_DICTIONARY", "sender_id": "RLE_DICTIONARY", "content": "PLAIN"} {
+		got := duckdb(t, data, "SELECT count(*) FROM parquet_metadata(FILE) WHERE path_in_schema = '"+column+"' AND contains(encodings, '"+want+"')")
+		if got != fmt.Sprint(len(f.RowGroups)) {
+			t.Errorf("column %s is %s in %s of %d row groups", column, want, got, len(f.RowGroups))
+		}
+	}
 }

@@ -203,7 +203,7 @@ func (c *columnWriter) finishPage(z *zstd.Encoder) error {
 	head := thriftWriter{b: c.out}
 	outer := head.begin()
 	head.i32(1, int32(format.DataPageV2))
-	head.i32(2, int32(raw))                   //nolint:gosec // at most maxPage
+	head.i32(2, int32(raw))
 	head.i32(3, int32(len(levels)+len(body))) //nolint:gosec // at most maxPage and a little
 	head.i32(4, int32(crc))                   //nolint:gosec // the bits are meant
 	head.field(8, thriftStruct)
@@ -265,9 +265,9 @@ func (c *columnWriter) encode() ([]byte, format.Encoding, error) {
 	case format.RLEDictionary:
 		if index, ok := c.indexes(maxDictionary); ok {
 			n := len(c.ints) + len(c.texts)
-			width := max(1, bits.Len(uint(n-1))) //nolint:gosec // a dictionary is never empty here
+			width := max(1, bits.Len(uint(n-1)))
 			body, err := (&rle.Encoding{BitWidth: width}).EncodeInt32(nil, index)
-			return append([]byte{byte(width)}, body...), format.RLEDictionary, err
+			return append([]byte{byte(width)}, body...), format.RLEDictionary, err //nolint:gosec // at most 16 bits
 		}
 	}
 	if c.physical == format.ByteArray || c.physical == format.FixedLenByteArray {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash"
 
@@ -65,7 +66,7 @@ func (w *Writer) addChunk(c *columnWriter, offset int64, dict []byte, dictRaw in
 	for e, used := range c.used {
 		// The dictionary page is PLAIN, levels are RLE.
 		if used || e == int(format.Plain) && dict != nil || e == int(format.RLE) && c.optional {
-			encodings = append(encodings, format.Encoding(e)) //nolint:gosec // below 9
+			encodings = append(encodings, format.Encoding(e))
 		}
 	}
 	t.list(2, thriftI32, len(encodings))
@@ -260,7 +261,7 @@ func (w *Writer) writeFooter() (Extent, error) {
 	if err := emit(); err != nil {
 		return Extent{}, err
 	}
-	t.b = append(binary.LittleEndian.AppendUint32(t.b, uint32(length)), magic...) //nolint:gosec // some KB a row group
+	t.b = append(binary.LittleEndian.AppendUint32(t.b, uint32(length)), magic...)
 	if err := emit(); err != nil {
 		return Extent{}, err
 	}
@@ -303,11 +304,11 @@ func (w *Writer) rowGroup(t *thriftWriter, g int, at *int, ciStart, oiStart int6
 func parseFooter(b []byte) (m metaJSON, s *message.Schema, rows int64, err error) {
 	n := len(b) - 8
 	if n < 0 || string(b[n+4:]) != magic {
-		return m, nil, 0, fmt.Errorf("no Parquet footer")
+		return m, nil, 0, errors.New("not the end of a Parquet file")
 	}
 	length := int64(binary.LittleEndian.Uint32(b[n:]))
 	if length > int64(n) {
-		return m, nil, 0, fmt.Errorf("Parquet footer of %d bytes is longer than the %d that are there", length, n)
+		return m, nil, 0, fmt.Errorf("footer of %d bytes is longer than the %d that are there", length, n)
 	}
 	t := thriftReader{b: b[int64(n)-length : n]}
 	for last := int16(0); ; {
@@ -340,7 +341,7 @@ func parseFooter(b []byte) (m metaJSON, s *message.Schema, rows int64, err error
 		}
 	}
 	if s == nil || m.Version == 0 {
-		return m, nil, 0, fmt.Errorf("Parquet footer without %s and %s: the file was not written by coldtier", metaKey, schemaKey)
+		return m, nil, 0, fmt.Errorf("footer without %s and %s: the file was not written by coldtier", metaKey, schemaKey)
 	}
 	return m, s, rows, nil
 }

@@ -70,7 +70,7 @@ func TestGoldenFilesReadForEver(t *testing.T) {
 				t.Fatal(err)
 			}
 			for ext, b := range map[string][]byte{".parquet": data, ".json": append(j, '\n')} {
-				if err := os.WriteFile(filepath.Join("testdata", name+ext), b, 0o644); err != nil { //nolint:gosec // a fixture
+				if err := os.WriteFile(filepath.Join("testdata", name+ext), b, 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -138,7 +138,7 @@ func TestGoldenRowsCoverTheEncodings(t *testing.T) {
 		for i := range w.cols {
 			pages = max(pages, len(w.cols[i].pages))
 			for e, used := range w.cols[i].used {
-				seen[format.Encoding(e)] = seen[format.Encoding(e)] || used //nolint:gosec // below 9
+				seen[format.Encoding(e)] = seen[format.Encoding(e)] || used
 			}
 			if w.cols[i].used[format.Plain] && w.cols[i].used[format.RLEDictionary] {
 				seen[-1] = true // a dictionary that was given up

@@ -88,10 +88,10 @@ func (t *thriftWriter) binary(id int16, b []byte) {
 func (t *thriftWriter) list(id int16, kind byte, n int) {
 	t.field(id, thriftList)
 	if n < 15 {
-		t.b = append(t.b, byte(n)<<4|kind)
+		t.b = append(t.b, byte(n)<<4|kind) //nolint:gosec // below 15
 		return
 	}
-	t.b = binary.AppendUvarint(append(t.b, 0xf0|kind), uint64(n)) //nolint:gosec // not negative
+	t.b = binary.AppendUvarint(append(t.b, 0xf0|kind), uint64(n))
 }
 
 // emptyStruct writes a field that is a struct without fields.
@@ -100,7 +100,7 @@ func (t *thriftWriter) emptyStruct(id int16) {
 	t.b = append(t.b, 0)
 }
 
-var errThrift = errors.New("Thrift structure is damaged")
+var errThrift = errors.New("structure is damaged")
 
 // maxThriftDepth is more than any Parquet structure nests.
 const maxThriftDepth = 16
@@ -166,7 +166,7 @@ func (t *thriftReader) bytes(kind byte) ([]byte, error) {
 		return nil, errThrift
 	}
 	n, err := t.uvarint()
-	if err != nil || n > uint64(len(t.b)-t.pos) {
+	if err != nil || n > uint64(len(t.b)-t.pos) { //nolint:gosec // not negative
 		return nil, errThrift
 	}
 	v := t.b[t.pos : t.pos+int(n)] //nolint:gosec // bounded by the line above
@@ -188,10 +188,10 @@ func (t *thriftReader) list(kind byte) (elem byte, n int, err error) {
 			return 0, 0, err
 		}
 	}
-	if count > uint64(len(t.b)-t.pos) {
+	if count > uint64(len(t.b)-t.pos) { //nolint:gosec // not negative
 		return 0, 0, errThrift
 	}
-	return h & 15, int(count), nil //nolint:gosec // bounded by the line above
+	return h & 15, int(count), nil
 }
 
 // skip passes over a value.

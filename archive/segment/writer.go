@@ -58,6 +58,7 @@ type Writer struct {
 	json   []byte // the schema's
 	meta   Meta
 	target int
+	limit  int            // bytes of a value: maxValue
 	cols   []columnWriter // the last is exactName
 	z      *zstd.Encoder
 	hasher message.Hasher
@@ -106,7 +107,7 @@ func NewWriter(w io.Writer, s *message.Schema, m Meta, o Options) (*Writer, erro
 	if err != nil {
 		return nil, fmt.Errorf("compressor: %w", err)
 	}
-	wr := &Writer{target: o.RowGroupBytes, z: z, file: sha256.New(), exact: map[int][]exactValue{}}
+	wr := &Writer{target: o.RowGroupBytes, limit: maxValue, z: z, file: sha256.New(), exact: map[int][]exactValue{}}
 	if err := wr.Reset(w, s, m); err != nil {
 		return nil, err
 	}
@@ -202,9 +203,9 @@ func (w *Writer) rowBytes(b *message.Batch, i int) (int, error) {
 	n := w.rowFixed
 	for _, c := range w.opaque {
 		size := len(b.Value(c, i))
-		if size > maxValue {
+		if size > w.limit {
 			return 0, fmt.Errorf("message %d: %d bytes in column %s are more than a segment holds (%d)",
-				b.MessageID(i), size, w.schema.Columns()[c].Name, maxValue)
+				b.MessageID(i), size, w.schema.Columns()[c].Name, w.limit)
 		}
 		n += size + 4
 	}
