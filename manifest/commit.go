@@ -209,7 +209,7 @@ func (w *copyWriter) objects(ctx context.Context, q reader, c *Copy) error {
 		o := &c.Objects[i]
 		in.num(w.id)
 		in.num(w.token)
-		in.num(uint64(i)) //nolint:gosec // an index
+		in.num(uint64(i))
 		in.bytes([]byte(shortKey(prefix, o.Key)))
 		buf = appendFile(buf[:0], &o.File)
 		in.bytes(buf)
@@ -242,8 +242,8 @@ func (w *copyWriter) segments(ctx context.Context, q reader, c *Copy) error {
 			sp := &c.Objects[i].Segs[j]
 			in.num(w.id)
 			in.num(w.token)
-			in.num(uint64(i)) //nolint:gosec // an index
-			in.num(uint64(j)) //nolint:gosec // an index
+			in.num(uint64(i))
+			in.num(uint64(j))
 			in.num(uint64(w.src))
 			in.bytes(sp.Conversation)
 			in.num(sp.MinCursor)

@@ -274,7 +274,7 @@ func TestStatementsStaySmall(t *testing.T) {
 	s.packet = 64 << 10
 	sl := testSlice(t, s, 1)
 	l := claim(t, s, sl.ID, Pending, Copying)
-	c := testCopy(t, sl, 1, l.Attempt(), 2000)
+	c := testCopy(t, sl, 1, l.Attempt(), 400)
 	g := c.Objects[7].File.RowGroups[0]
 	for range 5000 {
 		c.Objects[7].File.RowGroups = append(c.Objects[7].File.RowGroups, g)

@@ -59,7 +59,7 @@ func testKey(day int) SliceKey {
 // testSlice makes a slice of the day with IDs [1000*day, 1000*day+1000).
 func testSlice(t testing.TB, s *Store, day int) Slice {
 	t.Helper()
-	lo := uint64(1000 * day) //nolint:gosec // small
+	lo := uint64(1000 * day)
 	if _, err := s.Ensure(t.Context(), []Slice{{SliceKey: testKey(day), Lo: lo, Hi: lo + 1000}}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func testCopy(t testing.TB, sl Slice, generation uint32, attempt string, convs i
 		CopiedAt: time.Date(2026, 11, 1, 2, 3, 4, 567890000, time.UTC)}
 	var sum message.Fingerprint
 	for i := range convs {
-		f := message.Fingerprint{Hi: math.MaxUint64 - uint64(i), Lo: uint64(generation)<<60 + uint64(i), Rows: 3} //nolint:gosec // small
+		f := message.Fingerprint{Hi: math.MaxUint64 - uint64(i), Lo: uint64(generation)<<60 + uint64(i), Rows: 3}
 		sum = sum.Add(f)
 		conv := fmt.Appendf(nil, "c%06d", i)
 		c.Objects = append(c.Objects, Object{Key: ConversationKey(sl.SliceKey, generation, attempt, conv),
@@ -87,7 +87,7 @@ func testCopy(t testing.TB, sl Slice, generation uint32, attempt string, convs i
 			Segs: []segment.Span{{Conversation: conv, Rows: 3, MinCursor: sl.Lo, MaxCursor: sl.Hi - 1, Fingerprint: f}}})
 	}
 	for i := range 4 {
-		lo := sl.Lo + uint64(i)*250                                                 //nolint:gosec // small
+		lo := sl.Lo + uint64(i)*250
 		ch := Chunk{Seq: i, From: lo, To: lo + 250, Warm: sum, State: ChunkPresent} // the first holds all rows
 		if i > 0 {
 			ch.Warm = message.Fingerprint{}

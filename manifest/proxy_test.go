@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"bytes"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -135,7 +134,7 @@ func (p *proxy) serve(client net.Conn) {
 				lost.Do(func() { close(dropped) })
 			}
 		}
-		if _, err := server.Write(buf[:n]); err != nil && err != io.EOF {
+		if _, err := server.Write(buf[:n]); err != nil {
 			return
 		}
 	}

@@ -2,8 +2,12 @@ package manifest
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func encode(t testing.TB, c *Copy) []byte {
@@ -50,4 +54,89 @@ func TestRecordEachBitFlipIsCorrupt(t *testing.T) {
 			t.Fatalf("cut to %d bytes: %v", n, err)
 		}
 	}
+}
+
+// seal gives any bytes a right checksum, so that what follows it is tried.
+func seal(b []byte) []byte {
+	b = append(bytes.Clone(b), sumMark...)
+	at := len(b)
+	b = append(b, bytes.Repeat([]byte("0"), sumDigits)...)
+	return reseal(b, at)
+}
+
+func reseal(b []byte, at int) []byte {
+	copy(b[at:], bytes.Repeat([]byte("0"), sumDigits))
+	sum := sha256.Sum256(b)
+	hex.Encode(b[at:], sum[:])
+	return b
+}
+
+// Neither damaged bytes nor wrong ones under a right checksum make it panic.
+func FuzzDecodeRecord(f *testing.F) {
+	for _, convs := range []int{0, 1, 3} {
+		f.Add(encode(f, recordCopy(f, convs)))
+	}
+	f.Add([]byte("PAR1"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeRecord(b)
+		if err == nil {
+			if err := EncodeRecord(&bytes.Buffer{}, c); err != nil {
+				t.Errorf("what was decoded cannot be encoded: %v", err)
+			}
+			return
+		}
+		if !errors.Is(err, ErrCorrupt) {
+			t.Errorf("not said to be corrupt: %v", err)
+		}
+		if len(b) > 1<<16 {
+			return
+		}
+		if c, err := DecodeRecord(seal(b)); err == nil && c == nil {
+			t.Error("neither a copy nor an error")
+		}
+	})
+}
+
+// A record whose rows are not what its head says, under a right checksum.
+func TestRecordThatContradictsItself(t *testing.T) {
+	t.Parallel()
+	b := encode(t, recordCopy(t, 2))
+	at := bytes.Index(b, []byte(sumMark)) + len(sumMark)
+	for _, c := range []struct{ old, to string }{
+		{`"objects":2`, `"objects":3`}, {`"chunks":4`, `"chunks":5`}, {`"segments":2`, `"segments":1`}, {`"bytes":8192`, `"bytes":8193`},
+		{`"hi":"2000"`, `"hi":"2001"`}, {`"attempt":"7-abc"`, `"attempt":"",     `}, {`"lo":"1000"`, `"lo":"x000"`},
+	} {
+		bad := bytes.Replace(b, []byte(c.old), []byte(c.to), 1)
+		if bytes.Equal(bad, b) {
+			t.Fatalf("%s is not in the record", c.old)
+		}
+		if _, err := DecodeRecord(reseal(bad, at)); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", c.to, err)
+		}
+	}
+	newer := bytes.Replace(b, []byte(`"format_version":1`), []byte(`"format_version":2`), 1)
+	if _, err := DecodeRecord(reseal(newer, at)); err == nil || errors.Is(err, ErrCorrupt) {
+		t.Errorf("a newer format: %v", err)
+	}
+}
+
+// The binary form of a file comes back; damaged it is ErrCorrupt or another file, never a panic.
+func FuzzParseFile(f *testing.F) {
+	c := recordCopy(f, 1)
+	f.Add(appendFile(nil, &c.Objects[0].File))
+	f.Add([]byte{fileForm, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := parseFile(b)
+		if err != nil {
+			if !errors.Is(err, ErrCorrupt) {
+				t.Error(err)
+			}
+			return
+		}
+		back, err := parseFile(appendFile(nil, &file))
+		if err != nil || !cmp.Equal(file, back) {
+			t.Errorf("%+v comes back as %+v, %v", file, back, err)
+		}
+	})
 }

@@ -34,22 +34,19 @@ type SegmentRef struct {
 	ClickHouse bool // its rows are in ClickHouse as well: so of every generation that was verified
 }
 
-// segmentQuery finds the places of the live segments first, from the index alone
-// (it holds the primary key too): so a segment that is passed over costs no look-up
-// of its row. Arguments: index, condition on the cursor, order twice.
-const segmentQuery = `SELECT p.slice_id, p.day, p.db_name, p.table_name, c.generation, c.attempt, c.schema_hash, o.name, o.file,
+// segmentQuery reads one index in its own order. The index is forced and the tables
+// joined in the order written, lest a server with poor statistics sorts or starts
+// from slices. Arguments: index, condition, order.
+const segmentQuery = `SELECT g.slice_id, s.day, s.db_name, s.table_name, c.generation, c.attempt, c.schema_hash, o.name, o.file,
 	g.conversation, g.min_cursor, g.max_cursor, g.first_row, g.row_count, g.first_group, g.last_group, g.sum_hi, g.sum_lo
-	FROM (SELECT g.slice_id, g.token, g.object_seq, g.seq, s.day, s.db_name, s.table_name, s.live_generation
-		FROM segments g FORCE INDEX (%[1]s)
-		STRAIGHT_JOIN slices s ON s.id = g.slice_id AND s.live_token = g.token AND s.live_generation > 0
-		WHERE g.source_id = ? AND g.conversation = ? AND %[2]s%[4]s ORDER BY %[3]s LIMIT ?) p
-	STRAIGHT_JOIN segments g ON g.slice_id = p.slice_id AND g.token = p.token AND g.object_seq = p.object_seq AND g.seq = p.seq
-	STRAIGHT_JOIN copies c ON c.slice_id = p.slice_id AND c.generation = p.live_generation
-	STRAIGHT_JOIN objects o ON o.slice_id = p.slice_id AND o.token = p.token AND o.seq = p.object_seq
-	ORDER BY %[3]s`
+	FROM segments g FORCE INDEX (%s)
+	STRAIGHT_JOIN slices s ON s.id = g.slice_id AND s.live_token = g.token AND s.live_generation > 0
+	STRAIGHT_JOIN copies c ON c.slice_id = g.slice_id AND c.generation = s.live_generation
+	STRAIGHT_JOIN objects o ON o.slice_id = g.slice_id AND o.token = g.token AND o.seq = g.object_seq
+	WHERE g.source_id = ? AND g.conversation = ? AND %s ORDER BY %s LIMIT ?`
 
 const (
-	beforeOrder = "g.max_cursor DESC, g.min_cursor DESC, g.slice_id DESC"
+	beforeOrder = "g.max_cursor DESC, g.min_cursor DESC, g.slice_id"
 	afterOrder  = "g.min_cursor, g.max_cursor, g.slice_id"
 )
 
@@ -83,7 +80,7 @@ func (s *Store) Segments(ctx context.Context, q SegmentQuery) ([]SegmentRef, err
 		return fail(err)
 	}
 	args := []any{src, q.Conversation}
-	index, order, where, until := "page_before", beforeOrder, "TRUE", ""
+	index, order, where := "page_before", beforeOrder, "TRUE"
 	switch {
 	case q.After != nil:
 		index, order, where = "page_after", afterOrder, "g.max_cursor > ?"
@@ -95,10 +92,10 @@ func (s *Store) Segments(ctx context.Context, q SegmentQuery) ([]SegmentRef, err
 		index, order = "page_after", afterOrder
 	}
 	if q.Until != nil {
-		until = " AND s.day <= ?"
+		where += " AND s.day <= ?"
 		args = append(args, *q.Until)
 	}
-	query := fmt.Sprintf(segmentQuery, index, where, order, until)
+	query := fmt.Sprintf(segmentQuery, index, where, order)
 	rows, err := s.db.QueryContext(ctx, query, append(args, q.Limit)...)
 	if err != nil {
 		return fail(err)

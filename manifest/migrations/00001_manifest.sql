@@ -100,7 +100,8 @@ CREATE TABLE IF NOT EXISTS objects (
 ) DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The two page indexes answer "the segments around a cursor, nearest first", one for each
--- direction; see Segments.
+-- direction; see Segments. DESC, so that page_before is read forwards: backwards, neither
+-- server tries min_cursor inside the index, and each row passed over is a look-up.
 CREATE TABLE IF NOT EXISTS segments (
     slice_id     BIGINT UNSIGNED NOT NULL,
     token        BIGINT UNSIGNED NOT NULL,
@@ -117,7 +118,7 @@ CREATE TABLE IF NOT EXISTS segments (
     sum_hi       BIGINT UNSIGNED NOT NULL,
     sum_lo       BIGINT UNSIGNED NOT NULL,
     PRIMARY KEY (slice_id, token, object_seq, seq),
-    KEY page_before (source_id, conversation, max_cursor, min_cursor),
+    KEY page_before (source_id, conversation, max_cursor DESC, min_cursor DESC),
     KEY page_after (source_id, conversation, min_cursor, max_cursor)
 ) DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

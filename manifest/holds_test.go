@@ -1,0 +1,89 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHoldsAreReleasedNeverDeleted(t *testing.T) {
+	t.Parallel()
+	s := open(t, time.Minute)
+	ctx := t.Context()
+	for _, bad := range []Hold{
+		{Kind: "day", Subject: "2026-05-01", Reason: "r", By: "b"},
+		{Kind: HoldSlice, Subject: "2026-05-01", Reason: "r", By: "b"},
+		{Kind: HoldSlice, Subject: "2026-05-01 t", Reason: "r", By: "b"},
+		{Kind: HoldSlice, Subject: "yesterday a.b", Reason: "r", By: "b"},
+		{Kind: HoldSender, Subject: "", Reason: "r", By: "b"},
+		{Kind: HoldSender, Subject: "1", Reason: " ", By: "b"},
+		{Kind: HoldSender, Subject: "1", Reason: "r"},
+		{Kind: HoldConversation, Subject: strings.Repeat("x", 256), Reason: "r", By: "b"},
+	} {
+		if id, err := s.AddHold(ctx, bad); err == nil {
+			t.Errorf("%+v is taken as hold %d", bad, id)
+		}
+	}
+	a, err := s.AddHold(ctx, Hold{Kind: HoldConversation, Subject: "a\x00\xff'b", Reason: "case 7", By: "legal"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.AddHold(ctx, Hold{Kind: HoldSlice, Subject: testKey(1).String(), Reason: "check", By: "ops"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ReleaseHold(ctx, b, "ops2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ReleaseHold(ctx, b, "ops3"); !errors.Is(err, ErrState) {
+		t.Errorf("released twice: %v", err)
+	}
+	if err := s.ReleaseHold(ctx, 999, "x"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("released no hold: %v", err)
+	}
+	if in, err := s.Holds(ctx, false); err != nil || len(in) != 1 || in[0].ID != a || in[0].Subject != "a\x00\xff'b" || in[0].By != "legal" || in[0].At.IsZero() {
+		t.Errorf("in force: %+v, %v", in, err)
+	}
+	if all, err := s.Holds(ctx, true); err != nil || len(all) != 2 || all[1].ReleasedBy != "ops2" || all[1].ReleasedAt == nil {
+		t.Errorf("all: %+v, %v", all, err)
+	}
+	if sum, err := s.Summary(ctx); err != nil || sum.Holds != 1 {
+		t.Errorf("%d holds, %v", sum.Holds, err)
+	}
+}
+
+func TestRuns(t *testing.T) {
+	t.Parallel()
+	s := open(t, time.Minute)
+	ctx := t.Context()
+	a, err := s.BeginRun(ctx, "archive", "pod-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s.BeginRun(ctx, "purge", "pod-2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.EndRun(ctx, a, "done", map[string]int{"slices": 3}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.EndRun(ctx, a, "failed", nil); !errors.Is(err, ErrState) {
+		t.Errorf("ended twice: %v", err)
+	}
+	all, err := s.LastRuns(ctx, "", 10)
+	if err != nil || len(all) != 2 || all[0].ID != b || all[0].Ended != nil || all[1].Outcome != "done" || all[1].Ended.Before(all[1].Started) {
+		t.Fatalf("runs %+v, %v", all, err)
+	}
+	var report struct{ Slices int }
+	if err := json.Unmarshal(all[1].Report, &report); err != nil || report.Slices != 3 {
+		t.Errorf("report %s, %v", all[1].Report, err)
+	}
+	if _, err := json.Marshal(all); err != nil {
+		t.Error(err)
+	}
+	if one, err := s.LastRuns(ctx, "archive", 1); err != nil || len(one) != 1 || one[0].ID != a {
+		t.Errorf("runs of archive %+v, %v", one, err)
+	}
+}
