@@ -74,9 +74,9 @@ func verdicts() []verdict {
 		{exitPartial, kindPartial, []error{errPartial, purge.ErrPartly}},
 		{exitRefused, kindRefused, []error{errUnsafe, archive.ErrMismatch, archive.ErrUnsafe, purge.ErrDrift, purge.ErrRefused, manifest.ErrHeld, manifest.ErrLag}},
 		{exitLeased, kindLeased, []error{manifest.ErrLeased, purge.ErrLeased}},
+		{exitFailed, kindInterrupted, []error{errInterrupted, context.Canceled}},
 		{exitUsage, kindSetup, []error{errSetup}},
 		{exitPartial, kindPartial, []error{purge.ErrThrottled, purge.ErrHours, purge.ErrLocked}},
-		{exitFailed, kindInterrupted, []error{errInterrupted, context.Canceled}},
 	}
 }
 

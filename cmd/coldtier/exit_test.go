@@ -48,6 +48,7 @@ func TestExitCodes(t *testing.T) {
 		{"held", manifest.ErrHeld, 4, "refused"},
 		{"lag", manifest.ErrLag, 4, "refused"},
 		{"signal", fmt.Errorf("%w by signal terminated", errInterrupted), 1, "interrupted"},
+		{"signal during the set-up", fmt.Errorf("%w: %w", errInterrupted, setup(context.Canceled)), 1, "interrupted"},
 		{"signal in part", mark(fmt.Errorf("%w: %w", errInterrupted, context.Canceled), errPartial), 3, "partial"},
 
 		{"archive: all done", report(list(done), nil, nil), 0, ""},

@@ -267,7 +267,16 @@ func TestBadInput(t *testing.T) {
 		{"no bucket", func(l *lab) { l.set("bucket.name", "t-none-such") }, nil, exitUsage, []string{"t-none-such", "bucket"}, false},
 		{"bucket unreachable", func(l *lab) { l.set("bucket.endpoint", "http://"+nobody(l.t)) }, nil, exitUsage, []string{"refused"}, false},
 		{"bucket denied", func(l *lab) { l.env = append(l.env, "AWS_SECRET_ACCESS_KEY="+secret) }, nil, exitUsage, []string{"denied", "credentials"}, false},
-		{"ClickHouse unreachable", func(l *lab) { l.set("clickhouse.addrs", []string{nobody(l.t)}) }, nil, exitUsage, []string{"ClickHouse", "refused"}, false},
+		{"ClickHouse unreachable", func(l *lab) {
+			l.set("clickhouse.addrs", []string{nobody(l.t)})
+			l.set("clickhouse.password", secret)
+		}, nil, exitUsage, []string{"ClickHouse", "refused"}, false},
+		{"ClickHouse password", func(l *lab) {
+			if l.ch.Protocol == "http" {
+				l.t.Skip("this server has no accounts")
+			}
+			l.set("clickhouse.password", secret)
+		}, nil, exitUsage, []string{"ClickHouse", "denies", "clickhouse.password"}, false},
 		{"day in the future", func(*lab) {}, []string{"archive", "--day", future}, exitUsage, []string{future, "archive.after"}, true},
 		{"day too young", func(*lab) {}, []string{"archive", "--day", young}, exitUsage, []string{young, "archive.after"}, true},
 	} {

@@ -19,19 +19,22 @@ import (
 type started struct {
 	cmd            *exec.Cmd
 	stdout, stderr bytes.Buffer
-	done           chan error
+	done           chan struct{}
 }
 
 func (l *lab) start(args ...string) *started {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	l.t.Cleanup(cancel)
-	s := &started{cmd: command(ctx, l.t, l.env, append([]string{"--config", l.file()}, args...)...), done: make(chan error, 1)}
+	s := &started{cmd: command(ctx, l.t, l.env, append([]string{"--config", l.file()}, args...)...), done: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = &s.stdout, &s.stderr
 	if err := s.cmd.Start(); err != nil {
 		l.t.Fatal(err)
 	}
-	go func() { s.done <- s.cmd.Wait() }()
+	go func() {
+		_ = s.cmd.Wait() // the exit code is looked at
+		close(s.done)
+	}()
 	return s
 }
 
