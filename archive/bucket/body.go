@@ -76,7 +76,7 @@ type bodyReaderAt struct{ at io.ReaderAt }
 
 func (r bodyReaderAt) ReadAt(p []byte, off int64) (int, error) {
 	n, err := r.at.ReadAt(p, off)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is never wrapped by a ReaderAt
+	if err != nil && err != io.EOF {
 		err = &bodyError{err}
 	}
 	return n, err
@@ -95,7 +95,7 @@ func (r *seekingReaderAt) ReadAt(p []byte, off int64) (int, error) {
 		return 0, err
 	}
 	n, err := io.ReadFull(r.body, p)
-	if err == io.ErrUnexpectedEOF { //nolint:errorlint // as ReadFull returns it
+	if err == io.ErrUnexpectedEOF {
 		err = io.EOF
 	}
 	return n, err

@@ -96,7 +96,7 @@ func (b *Bucket) probe(ctx context.Context) (found []Finding, err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeTimeout)
 		defer cancel()
-		err = errors.Join(err, b.Delete(ctx, key))
+		err = join(err, b.Delete(ctx, key))
 	}()
 	switch got, err := b.ReadRange(ctx, key, 0, int64(len(first))); {
 	case err != nil:
@@ -192,7 +192,7 @@ type scope struct {
 }
 
 func scopeOf(r types.LifecycleRule) scope {
-	s := scope{prefix: aws.ToString(r.Prefix)}
+	s := scope{prefix: aws.ToString(r.Prefix)} //nolint:staticcheck // deprecated, and still obeyed by S3
 	if f := r.Filter; f != nil {
 		s.prefix = aws.ToString(f.Prefix)
 		s.tagged = f.Tag != nil

@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -105,7 +104,7 @@ func (c Config) validate() error {
 	if c.Tries < 1 || c.RetryBase < 0 || c.StallTimeout < 0 {
 		bad("tries %d, retry base %s, stall timeout %s: want positive ones", c.Tries, c.RetryBase, c.StallTimeout)
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 // CheckKey refuses keys that S3 or a store that keeps objects as files would

@@ -12,12 +12,10 @@ import (
 // prefix, and for uploads in parts.
 func TestContract(t *testing.T) {
 	for name, change := range map[string]func(*bucket.Config){
-		"plain":      func(*bucket.Config) {},
-		"compatible": func(c *bucket.Config) { c.Compatible = true },
-		"no prefix":  func(c *bucket.Config) { c.Prefix = "" },
-		"in parts":   func(c *bucket.Config) { c.MultipartAbove = 16 },
-		"in parts, compatible": func(c *bucket.Config) {
-			c.MultipartAbove, c.Compatible = 16, true
+		"plain":               func(*bucket.Config) {},
+		"no prefix, in parts": func(c *bucket.Config) { c.Prefix, c.MultipartAbove = "", 16 },
+		"compatible, in parts": func(c *bucket.Config) {
+			c.Compatible, c.MultipartAbove = true, 16
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

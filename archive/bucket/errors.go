@@ -154,7 +154,7 @@ func describe(code, message string, status int, request string) string {
 }
 
 // byCode sorts S3's answers. The code decides; the status where there is none.
-func byCode(code string, status int) problem { //nolint:gocyclo // a table
+func byCode(code string, status int) problem {
 	switch {
 	case throttles(code) || status == http.StatusTooManyRequests:
 		return problem{kind: ErrThrottled, remedy: "spread the load or run fewer workers"}
@@ -246,4 +246,34 @@ func corrupt(format string, args ...any) error {
 
 func unavailable(format string, args ...any) error {
 	return &problemError{problem{kind: ErrUnavailable, code: "bad answer", detail: fmt.Sprintf(format, args...)}}
+}
+
+// several is errors in one line.
+type several []error
+
+func (s several) Error() string {
+	texts := make([]string, len(s))
+	for i, err := range s {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (s several) Unwrap() []error { return s }
+
+// join is errors.Join in one line.
+func join(errs ...error) error {
+	var s several
+	for _, err := range errs {
+		if err != nil {
+			s = append(s, err)
+		}
+	}
+	switch len(s) {
+	case 0:
+		return nil
+	case 1:
+		return s[0]
+	}
+	return s
 }

@@ -93,7 +93,7 @@ func (b *Bucket) Delete(ctx context.Context, keys ...string) error {
 		}
 		full = full[n:]
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 func (b *Bucket) deletePage(ctx context.Context, left []string) error {
@@ -132,7 +132,7 @@ func (b *Bucket) deletePage(ctx context.Context, left []string) error {
 	if len(refused) > 10 {
 		refused = append(refused[:10], fmt.Errorf("and %d more", len(refused)-10))
 	}
-	return errors.Join(append(refused, err)...)
+	return join(append(refused, err)...)
 }
 
 type deleteProblem struct {

@@ -94,6 +94,9 @@ func TestDeleteFailuresInsideA200(t *testing.T) {
 	if _, err := b.Head(ctx(t), "c"); err == nil {
 		t.Error("c is there yet")
 	}
+	// Several refusals are one line with each key.
+	script(answer(nil, map[string]string{"a": "AccessDenied", "b": "AccessDenied"}))
+	is(t, b.Delete(ctx(t), "a", "b"), bucket.ErrDenied, "im/a", "im/b")
 	// Missing is as good as deleted.
 	script(answer(nil, map[string]string{"a": "NoSuchKey"}))
 	if err := b.Delete(ctx(t), "a"); err != nil {

@@ -48,7 +48,7 @@ func (b *Bucket) putParts(ctx context.Context, u *upload) (err error) {
 	}
 	defer func() {
 		if err != nil && !errors.Is(err, errNoUpload) {
-			err = errors.Join(err, b.abort(ctx, u.full, id))
+			err = join(err, b.abort(ctx, u.full, id))
 		}
 	}()
 

@@ -40,7 +40,7 @@ func (b *Bucket) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 		if err != nil {
 			return err
 		}
-		defer out.Body.Close()
+		defer func() { _ = out.Body.Close() }()
 		// Before a byte is taken, or memory for it: is this what was asked for?
 		if s := status(out.ResultMetadata); s != http.StatusPartialContent {
 			return corrupt("status %d instead of 206", s)
@@ -104,7 +104,7 @@ func (b *Bucket) get(ctx context.Context, full string) (data []byte, err error) 
 		if err != nil {
 			return err
 		}
-		defer out.Body.Close()
+		defer func() { _ = out.Body.Close() }()
 		length := aws.ToInt64(out.ContentLength)
 		if data, err = readBody(out.Body, length, w); err != nil {
 			return err
@@ -127,7 +127,7 @@ func (b *Bucket) sumOf(ctx context.Context, full string) (sum [32]byte, err erro
 		if err != nil {
 			return err
 		}
-		defer out.Body.Close()
+		defer func() { _ = out.Body.Close() }()
 		h := sha256.New()
 		n, err := io.Copy(h, &progress{out.Body, w})
 		if err != nil {

@@ -410,7 +410,7 @@ func TestSkewedClock(t *testing.T) {
 func TestCancelledReadsLeakNothing(t *testing.T) {
 	s := stack.Bucket(t)
 	b, _ := open(t, config(s))
-	data := string(bucktest.Bytes(1<<20, "leak"))
+	data := string(bucktest.Bytes(256<<10, "leak"))
 	put(t, b, "k", data)
 	_ = b.Close()
 	settle := func(goroutines, sockets int) (g, f int) {
@@ -433,7 +433,7 @@ func TestCancelledReadsLeakNothing(t *testing.T) {
 				if i%2 == 0 {
 					time.AfterFunc(time.Duration(i%40)*100*time.Microsecond, cancel)
 				}
-				got, err := b.ReadRange(c, "k", 0, 1<<20)
+				got, err := b.ReadRange(c, "k", 0, 256<<10)
 				if err == nil && string(got) != data || err != nil && !errors.Is(err, context.Canceled) {
 					t.Errorf("read %d: %d bytes, %v", i, len(got), err)
 				}

@@ -64,20 +64,28 @@ func (b *Bucket) try(ctx context.Context, c call, f func(ctx context.Context, w 
 			return fail
 		}
 		wait := b.wait(n)
-		if end, ok := ctx.Deadline(); ok && time.Until(end) <= wait {
+		pause, done := context.WithTimeout(ctx, wait)
+		if late(ctx, pause) {
+			done()
 			fail.detail += fmt.Sprintf(" (no time for another try after %d)", n)
 			return fail
 		}
 		b.log.WarnContext(ctx, "object store: trying again", "op", c.op, "object", b.url(c.full), "code", p.code, "detail", p.detail,
 			"try", n, "wait", wait)
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		<-pause.Done()
+		done()
+		if ctx.Err() != nil {
 			return b.ended(ctx, c, fail)
-		case <-timer.C:
 		}
 	}
+}
+
+// late says that a pause does not end before the context's deadline: the pause,
+// being a context of it, has the same deadline then.
+func late(ctx, pause context.Context) bool {
+	end, ok := ctx.Deadline()
+	resume, _ := pause.Deadline()
+	return ok && !resume.Before(end)
 }
 
 // once runs one try under the watch.
