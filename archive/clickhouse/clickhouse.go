@@ -35,7 +35,7 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 	opt := driver.Options{
 		Addr: cfg.Addrs, Auth: driver.Auth{Username: cfg.Username, Password: cfg.Password},
 		DialTimeout: dialTimeout, ReadTimeout: cfg.Timeout, MaxOpenConns: cfg.MaxConns, MaxIdleConns: cfg.MaxConns,
-		Compression: &driver.Compression{Method: driver.CompressionLZ4},
+		Compression: &driver.Compression{Method: driver.CompressionLZ4}, BlockBufferSize: 1, FreeBufOnConnRelease: true,
 	}
 	if cfg.Protocol == "http" {
 		opt.Protocol = driver.HTTP

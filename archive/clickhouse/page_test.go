@@ -66,7 +66,7 @@ func TestPagesAgainstAModel(t *testing.T) {
 		}
 	}
 	live = sorted(t, live)
-	for range 120 {
+	for range 60 {
 		q := PageQuery{Conversation: []byte([]string{"-5", "7", "70", "9223372036854775807", "8"}[r.IntN(5)]), Limit: 1 + r.IntN(60), Newest: r.IntN(2) == 0}
 		if r.IntN(2) == 0 {
 			q.After = &cursors[r.IntN(len(cursors))]
