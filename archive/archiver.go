@@ -204,10 +204,26 @@ func (a *Archiver) slice(ctx context.Context, w Work, o *Outcome, progress Progr
 	}
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if errors.Is(err, ErrMismatch) {
+	switch {
+	case errors.Is(err, ErrMismatch):
 		return errors.Join(err, a.Manifest.Reopen(clean, lease, manifest.ReasonMismatch))
+	case ctx.Err() != nil: // the run was stopped: no failure of the slice's
+		return errors.Join(err, release(clean, lease))
 	}
 	return errors.Join(err, a.Manifest.Fail(clean, lease, err))
+}
+
+// release gives a slice back as it is: one that was being copied as pending, unless
+// its commit went through and only the answer was cut off.
+func release(ctx context.Context, l *manifest.Lease) error {
+	if st := l.Slice().State; st != manifest.Copying {
+		return l.Release(ctx, st)
+	}
+	err := l.Release(ctx, manifest.Pending)
+	if errors.Is(err, manifest.ErrState) {
+		return l.Release(ctx, manifest.Committed)
+	}
+	return err
 }
 
 func (a *Archiver) work1(ctx context.Context, lease *manifest.Lease, t Table, o *Outcome, progress Progress) error {

@@ -127,7 +127,7 @@ func owner() string {
 }
 
 func (a *app) openManifest(ctx context.Context, p *parts) (err error) {
-	p.manifest, err = manifest.Open(ctx, manifest.Config{DSN: p.cfg.Manifest.DSN.Reveal(), Source: p.cfg.Source.Name}, a.log)
+	p.manifest, err = manifest.Open(ctx, manifest.Config{DSN: p.cfg.Manifest.DSN.Reveal(), Source: p.cfg.Source.Name, LeaseTTL: p.cfg.Manifest.Lease}, a.log)
 	if err != nil {
 		return remedy(err, "manifest.dsn")
 	}

@@ -38,7 +38,10 @@ type Database struct {
 }
 
 // Manifest is the manifest's database.
-type Manifest struct{ DSN DSN }
+type Manifest struct {
+	DSN   DSN
+	Lease time.Duration // of a slice that a worker has; it is renewed while the worker lives
+}
 
 // Bucket is the object store; credentials come from the AWS SDK's default chain.
 type Bucket struct {
@@ -83,6 +86,7 @@ type Fetch struct{ MaxLimit int }
 func defaults() Config {
 	return Config{
 		Source:     Source{Zone: time.UTC, Layout: snowflake.Layout{Shift: 22}},
+		Manifest:   Manifest{Lease: time.Minute},
 		Bucket:     Bucket{Region: "us-east-1", StorageClass: "STANDARD"},
 		ClickHouse: ClickHouse{Protocol: "native", Database: "cold", Username: "default"},
 		Archive:    Archive{After: 180 * day, Memory: 512 << 20, Verify: "full"},

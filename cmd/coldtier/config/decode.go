@@ -50,6 +50,12 @@ func (d *decoder) config(m *mapping, c *Config) {
 	m.section("manifest", true, func(s *mapping) {
 		s.require("dsn", "the address of the manifest's MySQL database")
 		s.dsn("dsn", &c.Manifest.DSN)
+		s.value("lease", func(t string) (err error) {
+			if c.Manifest.Lease, err = ParseDuration(t); err == nil && (c.Manifest.Lease < time.Second || c.Manifest.Lease > time.Hour) {
+				err = errors.New("want 1s to 1h")
+			}
+			return err
+		})
 	})
 	m.section("bucket", true, func(s *mapping) { bucket(s, &c.Bucket) })
 	m.section("clickhouse", true, func(s *mapping) { clickhouse(s, &c.ClickHouse) })
