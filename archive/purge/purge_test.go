@@ -414,6 +414,21 @@ func TestPartitionOfSeveralSlices(t *testing.T) {
 		}
 		l.safe()
 	})
+	t.Run("one is held", func(t *testing.T) {
+		t.Parallel()
+		l := setup(t)
+		l.archive(0)
+		s := l.archive(1)
+		if _, err := l.store.AddHold(t.Context(), manifest.Hold{Kind: manifest.HoldSlice, Subject: s.SliceKey.String(), Reason: "court order", By: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		rep, err := l.purge(now)
+		if err != nil || len(rep.Slices) != 1 || rep.Slices[0].Strategy != purge.Rows || len(rep.Left) != 1 || rep.Left[0].Outcome != purge.Held {
+			t.Fatalf("report %+v, %v", rep, err)
+		}
+		l.want(0, manifest.Purged, 0)
+		l.want(1, manifest.Verified, 120)
+	})
 	t.Run("one drifts", func(t *testing.T) {
 		t.Parallel()
 		l := setup(t)

@@ -42,6 +42,33 @@ func TestTwoWorkers(t *testing.T) {
 	})
 }
 
+// A lock that is gone a little later costs no second run: locked slices are tried once more.
+func TestLockedIsTriedOnceMore(t *testing.T) {
+	t.Parallel()
+	strategies(t, func(t *testing.T, partitioned bool) {
+		l := newLab(t, partitioned, 2, 250)
+		l.archiveAll()
+		tx, err := l.db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		var id uint64
+		if err := tx.QueryRowContext(t.Context(), "SELECT msg_id FROM "+tableName+" WHERE msg_id = ? FOR UPDATE", l.id(0, 249)).Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		slept := 0
+		rep, err := l.purge(func(c *purge.Config) {
+			now(c)
+			c.Sleep = func(context.Context, time.Duration) error { slept++; return tx.Rollback() }
+		})
+		if err != nil || slept != 1 || rep.Count(purge.Purged) != 2 || rep.Rows != 500 {
+			t.Fatalf("report %+v, %v, slept %d times", rep, err, slept)
+		}
+		l.safe()
+	})
+}
+
 // Another run holds everything that is due.
 func TestAllLeased(t *testing.T) {
 	t.Parallel()
