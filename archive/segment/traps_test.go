@@ -468,3 +468,42 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// A row group that compresses well stays of a size that a reader can hold, however
+// its rows came; a row larger than that is alone.
+func TestRowGroupsFitMemory(t *testing.T) {
+	s := smallSchema(t)
+	var out bytes.Buffer
+	w, err := NewWriter(&out, s, testMeta(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*message.Batch
+	for i := range 30 {
+		size := 3 << 20
+		if i == 17 {
+			size = maxGroupRaw + 1
+		}
+		b := batch(t, s, []any{2 * i, 1, make([]byte, size)}, []any{2*i + 1, 1, make([]byte, 3<<20)})
+		if err := w.Write(b, 0, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Write(b, 1, 2); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	f, _, err := w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	readBack(t, f, out.Bytes(), all...)
+	if _, err := ReadAll(f, bytes.NewReader(out.Bytes()), func(b *message.Batch) error {
+		if b.Len() > 1 && b.Bytes() > maxGroupRaw {
+			t.Errorf("a row group of %d rows has %d MB", b.Len(), b.Bytes()>>20)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
