@@ -64,6 +64,7 @@ type Options struct {
 	Config      map[string]string // more lines of a section, by its name: "archive": "memory: 64MiB"
 	// Through these the program reaches the servers, instead of directly (see stack.Proxy).
 	MySQLAddr, S3Endpoint, ClickHouseAddr string
+	ManifestAddr                          string // MySQLAddr unless set
 }
 
 // First is the day on which invented chat of so many days begins. It ends ten days
@@ -181,7 +182,7 @@ func (e *Env) configure() {
 %spurge:
   lag: %s
   strategy: %s
-%s`, through(e.WarmDSN, o.MySQLAddr), more("source"), through(e.Manifest, o.MySQLAddr), more("manifest"), e.S3.Bucket, or(o.S3Endpoint, e.S3.Endpoint), more("bucket"),
+%s`, through(e.WarmDSN, o.MySQLAddr), more("source"), through(e.Manifest, or(o.ManifestAddr, o.MySQLAddr)), more("manifest"), e.S3.Bucket, or(o.S3Endpoint, e.S3.Endpoint), more("bucket"),
 		or(o.ClickHouseAddr, e.ClickHouse.Addr), e.ClickHouse.Protocol, e.ClickHouse.Database, more("clickhouse"), e.after(), more("archive"),
 		or(o.Lag, "0s"), or(o.Strategy, "auto"), more("purge"))
 	e.Config = filepath.Join(e.T.TempDir(), "coldtier.yaml")
@@ -232,6 +233,7 @@ type Process struct {
 	out    bytes.Buffer
 	errs   bytes.Buffer
 	result chan Result
+	done   chan struct{}
 }
 
 // Start starts a command. environ is added to its environment: crash tests set
@@ -239,7 +241,7 @@ type Process struct {
 // kills or stops itself when it is there for the first or N-th time.
 func (e *Env) Start(environ []string, args ...string) *Process {
 	e.T.Helper()
-	p := &Process{e: e, args: args, result: make(chan Result, 1)}
+	p := &Process{e: e, args: args, result: make(chan Result, 1), done: make(chan struct{})}
 	p.cmd = exec.Command(program, append([]string{"--config", e.Config}, args...)...) //nolint:gosec // the program under test
 	p.cmd.Env = append(append(os.Environ(), "AWS_ACCESS_KEY_ID="+e.S3.Key, "AWS_SECRET_ACCESS_KEY="+e.S3.Secret, "AWS_EC2_METADATA_DISABLED=true"), append(e.Environ, environ...)...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.errs
@@ -249,10 +251,14 @@ func (e *Env) Start(environ []string, args ...string) *Process {
 	go func() {
 		_ = p.cmd.Wait() // its exit code says all
 		p.result <- Result{args, p.cmd.ProcessState.ExitCode(), p.out.String(), p.errs.String()}
+		close(p.done)
 	}()
 	e.T.Cleanup(func() { _ = p.cmd.Process.Kill() })
 	return p
 }
+
+// Done is closed when the command has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait waits for the command's end; one that takes longer than two minutes is killed and fails the test.
 func (p *Process) Wait() Result {

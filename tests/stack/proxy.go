@@ -76,6 +76,16 @@ func (p *Proxy) Latency(d time.Duration) {
 	p.toxic("downstream", "latency", fmt.Sprintf(`{"latency": %d}`, d.Milliseconds()))
 }
 
+// Bandwidth lets through so many bytes a second in each direction.
+func (p *Proxy) Bandwidth(bytes int) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, stream := range []string{"upstream", "downstream"} {
+		p.toxic(stream, "bandwidth", fmt.Sprintf(`{"rate": %d}`, max(bytes/1000, 1)))
+	}
+}
+
 // LoseAnswers lets requests through and drops what the server answers: the outcome
 // is unknown to the client. Heal closes the connections that lost something.
 func (p *Proxy) LoseAnswers() {

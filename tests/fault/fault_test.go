@@ -1,0 +1,156 @@
+package fault
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/tests/harness"
+	"github.com/coldtier/coldtier/tests/truth"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// The servers, one of which is behind a line.
+const (
+	warmServer     = "warm"
+	manifestServer = "manifest"
+	bucketServer   = "bucket"
+	rowsServer     = "clickhouse"
+)
+
+// env is a set-up with a line to one server.
+type env struct {
+	*harness.Env
+	*line
+	server string
+	want   truth.Rows
+	rng    *rand.Rand
+}
+
+// lease is how long a worker that was cut off from the manifest keeps others out.
+const lease = 3 * time.Second
+
+func setup(t *testing.T, server, strategy string, messages int) *env {
+	t.Helper()
+	my, s3, ch := addrs(t)
+	seed := rand.Uint64() //nolint:gosec // test data
+	t.Logf("seed %d", seed)
+	e := &env{server: server, rng: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // test data
+	o := harness.Options{Partitioned: strategy == "partition", Strategy: strategy, Seed: seed, Messages: messages,
+		Config: map[string]string{"manifest": "lease: " + lease.String()}}
+	switch server {
+	case warmServer:
+		e.line = newLine(t, my, true)
+		o.MySQLAddr, o.ManifestAddr = e.addr, my
+	case manifestServer:
+		e.line = newLine(t, my, true)
+		o.ManifestAddr = e.addr
+	case bucketServer:
+		e.line = newLine(t, s3, false)
+		o.S3Endpoint = "http://" + e.addr
+	case rowsServer:
+		e.line = newLine(t, ch, false)
+		o.ClickHouseAddr = e.addr
+	}
+	e.Env = harness.New(t, o)
+	e.want = e.Truth()
+	return e
+}
+
+// documented are the exit codes that the help text names, but for "bad usage", which
+// is also what surroundings that are not there get.
+func documented(r harness.Result) bool { return r.Exit >= 0 && r.Exit <= 5 }
+
+// named says whether an error tells which server or which slice it is about.
+func (e *env) named(r harness.Result) bool {
+	for _, w := range []string{e.addr, strings.TrimPrefix(e.Tables[0], e.Database+"."), e.S3.Bucket, "manifest"} {
+		if strings.Contains(r.Stdout+r.Stderr, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// ended demands what holds after every fault: a documented exit code, an error that
+// says where, and no message lost or doubled (invariant 1).
+func (e *env) ended(r harness.Result) {
+	e.T.Helper()
+	if !documented(r) || (r.Exit != 0 && !e.named(r)) {
+		e.T.Errorf("want a documented exit code and an error that names the server or the slice: %s", r)
+	}
+	if strings.Contains(r.Stdout+r.Stderr, "panic") || strings.Contains(r.Stdout+r.Stderr, "goroutine ") {
+		e.T.Errorf("it panicked: %s", r)
+	}
+	e.Verdict(e.want)
+}
+
+// finish runs a verb until all is done. The leases of a worker that was cut off have
+// to run out first.
+func (e *env) finish(verb string) harness.Result {
+	e.T.Helper()
+	end := time.Now().Add(time.Minute)
+	for {
+		r := e.Run(verb)
+		switch {
+		case r.Exit == 0 && e.all(verb):
+			return r
+		case r.Exit != 0 && r.Exit != 3 && r.Exit != 5:
+			e.T.Fatalf("a run after the fault: %s", r)
+		case time.Now().After(end):
+			e.T.Fatalf("still not done a minute after the fault: %s", r)
+		}
+	}
+}
+
+// all says whether a verb has brought every slice where it brings it.
+func (e *env) all(verb string) bool {
+	e.T.Helper()
+	want := []manifest.State{manifest.Verified, manifest.Purged}
+	if verb == "purge" {
+		want = want[1:]
+	}
+	list := e.Slices()
+	return len(list) > 0 && !slices.ContainsFunc(list, func(s manifest.Slice) bool { return !slices.Contains(want, s.State) })
+}
+
+// cold finishes the whole job, and demands every message in the cold tier alone.
+func (e *env) cold() {
+	e.T.Helper()
+	e.finish("archive")
+	e.Verdict(e.want)
+	e.finish("purge")
+	if n := e.Count(); n != 0 {
+		e.T.Errorf("%d rows are left in warm", n)
+	}
+	if r := e.Verdict(e.want); r.InCold != len(e.want) {
+		e.T.Error(r)
+	}
+}
+
+// heavy says whether to take the time for more.
+func heavy() bool { return os.Getenv("COLDTIER_TEST_HEAVY") != "" }
+
+// each runs a test for every server that takes part in copying or in deleting, and
+// for both strategies where rows are deleted.
+func each(t *testing.T, fn func(t *testing.T, server, strategy string)) {
+	t.Helper()
+	for _, c := range [][2]string{{warmServer, "rows"}, {warmServer, "partition"}, {manifestServer, "rows"}, {manifestServer, "partition"}, {bucketServer, "rows"}, {rowsServer, "rows"}} {
+		t.Run(c[0]+"/"+c[1], func(t *testing.T) {
+			t.Parallel()
+			fn(t, c[0], c[1])
+		})
+	}
+}
+
+// verbs are those that use a server, in the order of the job.
+func verbs(server string) []string {
+	if server == bucketServer || server == rowsServer {
+		return []string{"archive", "verify"}
+	}
+	return []string{"archive", "purge"}
+}
