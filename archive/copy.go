@@ -288,6 +288,8 @@ type uploads struct {
 	bytes int
 	big   *bigFile // when it outgrew parts
 
+	writers sync.Pool // of *segment.Writer
+
 	mu      sync.Mutex
 	objects []manifest.Object
 }

@@ -76,6 +76,14 @@ func (u *uploads) meta() segment.Meta {
 	return segment.Meta{Source: c.Source, Shard: c.Shard.String(), Day: c.Day.String(), Attempt: c.Attempt, Generation: c.Generation, Lo: c.Lo, Hi: c.Hi}
 }
 
+// writer is a new file's writer, with the memory of a finished one.
+func (u *uploads) writer(out io.Writer) (*segment.Writer, error) {
+	if w, ok := u.writers.Get().(*segment.Writer); ok {
+		return w, w.Reset(out, u.copy.Schema, u.meta())
+	}
+	return segment.NewWriter(out, u.copy.Schema, u.meta(), segment.Options{})
+}
+
 // submit hands the gathered conversation to the uploads; it waits while too many
 // are under way.
 func (u *uploads) submit() error {
@@ -85,10 +93,11 @@ func (u *uploads) submit() error {
 	if big == nil {
 		u.g.Go(func() error {
 			var buf bytes.Buffer
-			w, err := segment.NewWriter(&buf, u.copy.Schema, u.meta(), segment.Options{})
+			w, err := u.writer(&buf)
 			if err != nil {
 				return fmt.Errorf("object %s: %w", key, err)
 			}
+			defer u.writers.Put(w)
 			for _, p := range parts {
 				if err := w.Write(p.b, p.from, p.to); err != nil {
 					return fmt.Errorf("object %s: %w", key, err)

@@ -110,7 +110,7 @@ func (f *Fetcher) cursorOf(ctx context.Context, q Query) (uint64, error) {
 	}
 	w.order()
 	for _, p := range w.parts {
-		rows, err := w.read(ctx, p, w.footer(p.ref))
+		rows, err := w.read(ctx, p)
 		if err != nil {
 			return 0, fmt.Errorf("look for message %d: %w", id, err)
 		}

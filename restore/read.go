@@ -6,82 +6,27 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/archive/segment"
 	"github.com/coldtier/coldtier/manifest"
 )
 
-// footer is the footer of an object, read once for all parts of a page.
-type footer struct {
-	once   sync.Once
-	reader *segment.Reader
-	err    error
-}
-
-func (w *walk) footer(ref manifest.SegmentRef) *footer {
-	if w.footers == nil {
-		w.footers = map[string]*footer{}
+// read gets one part from the bucket: its row group, with one ranged GET. The
+// footer is not needed, since the manifest knows the schema and where everything
+// lies. The rows come in page order, those inside the anchor alone.
+func (w *walk) read(ctx context.Context, p part) ([]Row, error) {
+	rg := p.ref.File.RowGroups[p.group]
+	w.requests.Add(1)
+	data, err := w.f.Objects.ReadRange(ctx, p.ref.Key, rg.Offset, rg.Length)
+	if err != nil {
+		return nil, err
 	}
-	ft := w.footers[ref.Key]
-	if ft == nil {
-		ft = &footer{}
-		w.footers[ref.Key] = ft
+	r, err := segment.Open(p.ref.File, p.ref.Schema)
+	if err != nil {
+		return nil, err
 	}
-	return ft
-}
-
-// smallObject is the size up to which a whole object is got in one request
-// instead of its footer and a row group in two.
-const smallObject = 512 << 10
-
-// read gets one part from the bucket: its row group and, at the same time, the
-// footer, each with one ranged GET; a small object with one GET of all of it. The
-// rows come in page order, those inside the anchor alone.
-func (w *walk) read(ctx context.Context, p part, ft *footer) ([]Row, error) {
-	f := p.ref.File
-	get := func(ctx context.Context, off, n int64) ([]byte, error) {
-		w.requests.Add(1)
-		return w.f.Objects.ReadRange(ctx, p.ref.Key, off, n)
-	}
-	rg := f.RowGroups[p.group]
-	var data []byte
-	if f.Size <= smallObject && len(f.RowGroups) == 1 {
-		all, err := get(ctx, 0, f.Size)
-		if err != nil {
-			return nil, err
-		}
-		ft.once.Do(func() {
-			ft.reader, ft.err = segment.OpenFooter(f, all[f.Footer.Offset:f.Footer.Offset+f.Footer.Length])
-		})
-		data = all[rg.Offset : rg.Offset+rg.Length]
-	} else {
-		g, gctx := errgroup.WithContext(ctx)
-		g.Go(func() error {
-			ft.once.Do(func() {
-				raw, err := get(ctx, f.Footer.Offset, f.Footer.Length)
-				if err == nil {
-					ft.reader, err = segment.OpenFooter(f, raw)
-				}
-				ft.err = err
-			})
-			return ft.err
-		})
-		g.Go(func() (err error) {
-			data, err = get(gctx, rg.Offset, rg.Length)
-			return err
-		})
-		if err := g.Wait(); err != nil {
-			return nil, err
-		}
-	}
-	if ft.err != nil {
-		return nil, ft.err
-	}
-	b, err := ft.reader.ReadGroup(p.group, data)
+	b, err := r.ReadGroup(p.group, data)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,6 @@ type walk struct {
 	missing  []Missing
 	requests atomic.Int64
 	queries  int
-	footers  map[string]*footer
 }
 
 // part is what is read at once: one row group of a segment.
@@ -233,9 +232,8 @@ func (w *walk) load(ctx context.Context) (bool, error) {
 	}
 	var g errgroup.Group
 	for i, p := range batch {
-		ft := w.footer(p.ref) // in this goroutine: the map is not shared
 		g.Go(func() error {
-			read[i], errs[i] = w.read(ctx, p, ft)
+			read[i], errs[i] = w.read(ctx, p)
 			return nil
 		})
 	}
