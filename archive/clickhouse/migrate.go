@@ -108,8 +108,9 @@ func (d *DB) createTable(u union, table string) string {
 	if !holdsRows {
 		return d.createDistributed(u, lines)
 	}
+	// The shard comes first: a copy is one shard's, and so are a conversation's rows, mostly.
 	return d.createColumns(table, lines) + fmt.Sprintf("ENGINE = %s PARTITION BY toYYYYMM(%s) ORDER BY (%s, %s, %s, %s, %s) SETTINGS index_granularity = %d",
-		engine, colDay, idents(u.key), colDay, colShard, colGeneration, colAttempt, granularity)
+		engine, colDay, colShard, idents(u.key), colDay, colGeneration, colAttempt, granularity)
 }
 
 func (d *DB) createColumns(table string, lines []string) string {

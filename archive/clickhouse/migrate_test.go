@@ -151,7 +151,7 @@ func TestDDL(t *testing.T) {
 	}
 	const old = "CREATE TABLE IF NOT EXISTS `cold`.`messages` (\n  _day Date,\n  _shard String,\n  _generation UInt32,\n  _attempt String,\n  _exact String,\n" +
 		"  `msg_id` UInt64,\n  `session_id` Int64,\n  `seq` UInt64,\n  `content` Nullable(String),\n  `at` String,\n  `status` Nullable(String),\n  `price` String\n) " +
-		"ENGINE = ReplacingMergeTree() PARTITION BY toYYYYMM(_day) ORDER BY (`session_id`, `seq`, `msg_id`, _day, _shard, _generation, _attempt) SETTINGS index_granularity = 2048"
+		"ENGINE = ReplacingMergeTree() PARTITION BY toYYYYMM(_day) ORDER BY (_shard, `session_id`, `seq`, `msg_id`, _day, _generation, _attempt) SETTINGS index_granularity = 2048"
 	if got := fake(t, "18.16.1", "").createTable(u, tableName); got != old {
 		t.Errorf("for 18.16:\n%s\nwant\n%s", got, old)
 	}
@@ -161,7 +161,7 @@ func TestDDL(t *testing.T) {
 	d := fake(t, "24.8.14.39", "c1")
 	local := "CREATE TABLE IF NOT EXISTS `cold`.`messages_local` ON CLUSTER `c1` (\n" + columns +
 		"ENGINE = ReplicatedReplacingMergeTree('/clickhouse/tables/{shard}/cold/messages_local', '{replica}') PARTITION BY toYYYYMM(_day) " +
-		"ORDER BY (`session_id`, `seq`, `msg_id`, _day, _shard, _generation, _attempt) SETTINGS index_granularity = 2048"
+		"ORDER BY (_shard, `session_id`, `seq`, `msg_id`, _day, _generation, _attempt) SETTINGS index_granularity = 2048"
 	if got := d.createTable(u, localName); got != local {
 		t.Errorf("on a cluster:\n%s\nwant\n%s", got, local)
 	}

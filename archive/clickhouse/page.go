@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/manifest"
 )
 
 // PageQuery selects rows of one conversation.
@@ -70,16 +71,22 @@ func (r *reader) pageCondition(ids []CopyID, q PageQuery) (where string, possibl
 	if err != nil {
 		return "", false, err
 	}
-	var days, attempts, tuples []string
+	var days, shards, attempts, tuples []string
+	seen := map[manifest.Shard]bool{}
 	for i, id := range ids {
 		if i == 0 || id.Day != ids[i-1].Day { //nolint:gosec // i > 0
 			days = append(days, quote(id.Day.String()))
 		}
+		if !seen[id.Shard] {
+			seen[id.Shard] = true
+			shards = append(shards, quote(id.Shard.String()))
+		}
 		attempts = append(attempts, quote(id.Attempt))
 		tuples = append(tuples, id.tuple())
 	}
-	// The days prune partitions; the tuples say which rows count.
-	where = fmt.Sprintf(" PREWHERE %s = %s AND %s IN (%s) AND %s IN (%s) WHERE (%s, %s, %s, %s) IN (%s)", r.conversation(), conv,
+	// The days prune partitions, the shards and the conversation are the start of the
+	// primary key; the tuples say which rows count.
+	where = fmt.Sprintf(" PREWHERE %s IN (%s) AND %s = %s AND %s IN (%s) AND %s IN (%s) WHERE (%s, %s, %s, %s) IN (%s)", colShard, join(shards), r.conversation(), conv,
 		colDay, join(days), colAttempt, join(attempts), colDay, colShard, colGeneration, colAttempt, join(tuples))
 	highest := uint64(math.MaxUint64)
 	if r.schema.Columns()[r.schema.Cursor()].Kind == message.Int {

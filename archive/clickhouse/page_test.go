@@ -9,10 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-
-	driver "github.com/ClickHouse/clickhouse-go/v2"
 
 	"github.com/coldtier/coldtier/archive/message"
 )
@@ -174,52 +171,6 @@ func TestReadCopyOrderOfNumbers(t *testing.T) {
 	cancel()
 	if err := d.ReadCopy(ctx, copyID("a"), s, func(*message.Batch) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled read: %v", err)
-	}
-}
-
-// A page comes from few granules of the primary key, however many rows the table has.
-func TestPageReadsFewGranules(t *testing.T) {
-	t.Parallel()
-	s := schema(t)
-	d := migrated(t, nil, s)
-	insert(t, d, copyID("a"), plain(t, s, 10, 9000)) // 44 granules
-	before := uint64(3000)
-	q := PageQuery{Conversation: []byte("7922"), Before: &before, Limit: 20, Newest: true}
-	if d.cfg.Protocol == "native" { // the server tells the rows that it reads
-		var rows atomic.Uint64
-		ctx := driver.Context(testContext(t), driver.WithProgress(func(p *driver.Progress) { rows.Add(p.Rows) }))
-		if p, err := d.ReadPage(ctx, []CopyID{copyID("a")}, s, q); err != nil || p.Len() != 20 {
-			t.Fatalf("%v", err)
-		}
-		if n := rows.Load(); n < 20 || n > 3000+6*granularity {
-			t.Errorf("a page is made of %d rows that are read, of 90,000", n)
-		}
-		return
-	}
-	r, err := d.newReader(testContext(t), s, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	where, _, err := r.pageCondition([]CopyID{copyID("a")}, q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	estimate := func(clauses string) (marks uint64) {
-		err := d.query(testContext(t), nil, "EXPLAIN ESTIMATE SELECT * FROM "+d.qualified(tableName)+clauses, func(scan func(...any) error) error {
-			var db, table string
-			var parts, rows uint64
-			return scan(&db, &table, &parts, &rows, &marks)
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return marks
-	}
-	if m := estimate(where + " AND " + r.cursor() + " >= 2980"); m == 0 || m > 2 {
-		t.Errorf("a page's rows are read from %d granules, want at most 2", m)
-	}
-	if m := estimate(where); m == 0 || m > 4 {
-		t.Errorf("a page's keys are looked for in %d granules, want those of the conversation before the cursor", m)
 	}
 }
 

@@ -26,10 +26,11 @@ func (id CopyID) tuple() string {
 	return fmt.Sprintf("(%s, %s, %d, %s)", quote(id.Day.String()), quote(id.Shard.String()), id.Generation, quote(id.Attempt))
 }
 
-// condition is true for the rows of a copy.
+// condition is true for the rows of a copy. Its day prunes partitions, and its shard is the
+// start of the primary key.
 func (id CopyID) condition() string {
-	return fmt.Sprintf("%s = toDate(%s) AND %s = %s AND %s = %s AND %s = %d", colDay, quote(id.Day.String()), colAttempt, quote(id.Attempt),
-		colShard, quote(id.Shard.String()), colGeneration, id.Generation)
+	return fmt.Sprintf("%s = toDate(%s) AND %s = %s AND %s = %s AND %s = %d", colDay, quote(id.Day.String()), colShard, quote(id.Shard.String()),
+		colAttempt, quote(id.Attempt), colGeneration, id.Generation)
 }
 
 // ident writes a name that passed plainName.
