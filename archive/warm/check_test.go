@@ -348,7 +348,9 @@ func TestServerState(t *testing.T) {
 // A replica whose lag is unknown (NULL: a thread has stopped) must not count as up to date.
 func TestLagIsReadByName(t *testing.T) {
 	t.Parallel()
-	channel := func(kv ...string) map[string][]byte { return map[string][]byte{kv[0]: []byte(kv[1]), "channel_name": nil} }
+	channel := func(kv ...string) map[string][]byte {
+		return map[string][]byte{kv[0]: []byte(kv[1]), "channel_name": nil}
+	}
 	for _, c := range []struct {
 		channels []map[string][]byte
 		want     time.Duration
