@@ -115,7 +115,7 @@ func sortRefs(batches []*message.Batch) []ref {
 		for r := range b.Len() {
 			var prefix [8]byte
 			copy(prefix[:], b.Conversation(r))
-			refs = append(refs, ref{binary.BigEndian.Uint64(prefix[:]), b.Cursor(r), int32(i), int32(r)}) //nolint:gosec // a run in memory
+			refs = append(refs, ref{binary.BigEndian.Uint64(prefix[:]), b.Cursor(r), int32(i), int32(r)})
 		}
 	}
 	slices.SortFunc(refs, func(x, y ref) int {
@@ -203,7 +203,7 @@ type run struct {
 }
 
 func openRun(name string, s *message.Schema, order int) (*run, error) {
-	f, err := os.Open(name) //nolint:gosec // a file of our own temporary folder
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("read back spilled rows: %w", err)
 	}
@@ -233,7 +233,7 @@ func (r *run) next() error {
 	if n > 4<<30 {
 		return errors.New("read back spilled rows: block size is damaged")
 	}
-	r.buf = slices.Grow(r.buf[:0], int(n))[:n] //nolint:gosec // checked above
+	r.buf = slices.Grow(r.buf[:0], int(n))[:n]
 	if _, err := io.ReadFull(r.z, r.buf); err != nil {
 		return fmt.Errorf("read back spilled rows: %w", err)
 	}
@@ -288,7 +288,7 @@ func (s *sorter) sorted(fn func(*message.Batch) error) error {
 		if err := spill(name, s.schema, batches); err != nil {
 			return err
 		}
-		s.runs, batches = append(s.runs, name), nil
+		s.runs = append(s.runs, name)
 	}
 	return s.merge(&out)
 }

@@ -76,15 +76,15 @@ func TestSorterLosesNothing(t *testing.T) {
 			var last *message.Batch
 			err := s.sorted(func(b *message.Batch) error {
 				for i := range b.Len() {
-					if prev, j := last, -1; prev != nil || i > 0 {
-						if j = i - 1; i > 0 {
-							prev = b
-						} else {
-							j = prev.Len() - 1
+					prev, j := b, i-1
+					if i == 0 {
+						if prev = last; prev == nil {
+							continue
 						}
-						if message.Compare(prev, j, b, i) >= 0 {
-							t.Fatalf("row %d follows row %d", b.MessageID(i), prev.MessageID(j))
-						}
+						j = prev.Len() - 1
+					}
+					if message.Compare(prev, j, b, i) >= 0 {
+						t.Fatalf("row %d follows row %d", b.MessageID(i), prev.MessageID(j))
 					}
 				}
 				got, last = got.Add(h.Batch(b, 0, b.Len())), b

@@ -37,7 +37,7 @@ var errTruncated = errors.New("batch is cut short")
 // AppendBinary writes the batch for DecodeBatch. The form is for files that live
 // no longer than the process: it has no version and no checksum.
 func (b *Batch) AppendBinary(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, uint64(b.Len()))
+	dst = binary.AppendUvarint(dst, uint64(b.Len())) //nolint:gosec // a length
 	for i := range b.ids {
 		dst = binary.LittleEndian.AppendUint64(dst, b.ids[i])
 		dst = binary.LittleEndian.AppendUint64(dst, b.cursors[i])

@@ -54,7 +54,7 @@ func (s *Schema) Widen(older *Schema) (*Schema, error) {
 	roles := map[Role]string{}
 	for r, i := range s.roles {
 		if i >= 0 {
-			roles[Role(r)] = s.columns[i].Name //nolint:gosec // nine roles
+			roles[Role(r)] = s.columns[i].Name
 		}
 	}
 	for i := range cols {

@@ -105,7 +105,7 @@ func (r Role) String() string { return roleNames[r] }
 func Roles() []Role {
 	all := make([]Role, numRoles)
 	for i := range all {
-		all[i] = Role(i) //nolint:gosec // nine roles
+		all[i] = Role(i)
 	}
 	return all
 }

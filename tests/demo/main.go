@@ -86,7 +86,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	d.say("%s messages of %d days, %s of bodies, are in %d tables of two databases (one of each pair partitioned by day). Now the real commands.",
-		humanize.Comma(int64(stats.Messages)), days, humanize.IBytes(uint64(stats.BodyBytes)), len(d.tables)) //nolint:gosec // a size
+		humanize.Comma(int64(stats.Messages)), days, humanize.IBytes(uint64(stats.BodyBytes)), len(d.tables))
 	if err := d.configure("168h"); err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ purge: {lag: %s}
 func (d *demo) coldtier(ctx context.Context, note string, args ...string) (string, error) {
 	fmt.Printf("\n# %s\n$ coldtier %s\n", note, strings.Join(args, " "))
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, d.program, append([]string{"--config", d.config}, args...)...) //nolint:gosec // the program that make built
+	cmd := exec.CommandContext(ctx, d.program, append([]string{"--config", d.config}, args...)...)
 	cmd.Env = append(os.Environ(), "MYSQL_PASSWORD="+d.mysql.Passwd, "AWS_ACCESS_KEY_ID="+d.s3.Key, "AWS_SECRET_ACCESS_KEY="+d.s3.Secret)
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &out), os.Stderr
 	if err := cmd.Run(); err != nil {
@@ -306,7 +306,7 @@ func (d *demo) verdict(ctx context.Context, want truth.Rows, warmBytes int64, ar
 	line := func(name, format string, args ...any) {
 		fmt.Printf("%-18s "+format+"\n", append([]any{name}, args...)...)
 	}
-	size := func(n int64) string { return humanize.IBytes(uint64(n)) } //nolint:gosec // a size
+	size := func(n int64) string { return humanize.IBytes(uint64(n)) }
 	line("messages", "%s loaded; left in MySQL %s; in the bucket %s; in ClickHouse %s", comma(len(want)), comma(len(warm)), comma(bucket.InCold), comma(inRows.InCold))
 	line("conversations", "%s", comma(cold.Convs))
 	line("objects", "%s (one Parquet file for each conversation, day and table)", comma(cold.Objects))

@@ -36,7 +36,7 @@ func Main(m *testing.M) {
 	if err == nil {
 		program = filepath.Join(dir, "coldtier")
 		var out []byte
-		out, err = exec.Command("go", "build", "-tags", "crashtest", "-o", program, "github.com/coldtier/coldtier/cmd/coldtier").CombinedOutput() //nolint:gosec // fixed words
+		out, err = exec.Command("go", "build", "-tags", "crashtest", "-o", program, "github.com/coldtier/coldtier/cmd/coldtier").CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("build the program: %w\n%s", err, out)
 		}
@@ -242,7 +242,7 @@ type Process struct {
 func (e *Env) Start(environ []string, args ...string) *Process {
 	e.T.Helper()
 	p := &Process{e: e, args: args, result: make(chan Result, 1), done: make(chan struct{})}
-	p.cmd = exec.Command(program, append([]string{"--config", e.Config}, args...)...) //nolint:gosec // the program under test
+	p.cmd = exec.Command(program, append([]string{"--config", e.Config}, args...)...)
 	p.cmd.Env = append(append(os.Environ(), "AWS_ACCESS_KEY_ID="+e.S3.Key, "AWS_SECRET_ACCESS_KEY="+e.S3.Secret, "AWS_EC2_METADATA_DISABLED=true"), append(e.Environ, environ...)...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.errs
 	if err := p.cmd.Start(); err != nil {

@@ -57,35 +57,37 @@ func hash(values [][]byte) [32]byte {
 func Warm(ctx context.Context, db *sql.DB, tables ...string) (Rows, error) {
 	all := Rows{}
 	for _, t := range tables {
-		query := "SELECT " + strings.Join(Columns, ", ") + " FROM " + t
-		rows, err := db.QueryContext(ctx, query)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", t, err)
-		}
-		for rows.Next() {
-			raw := make([]sql.RawBytes, len(Columns))
-			into := make([]any, len(raw))
-			for i := range raw {
-				into[i] = &raw[i]
-			}
-			if err := rows.Scan(into...); err != nil {
-				return nil, errors.Join(fmt.Errorf("read %s: %w", t, err), rows.Close())
-			}
-			values := make([][]byte, len(raw))
-			for i := range raw {
-				values[i] = raw[i]
-			}
-			id, err := strconv.ParseUint(string(raw[0]), 10, 64)
-			if err != nil {
-				return nil, errors.Join(fmt.Errorf("read %s: %w", t, err), rows.Close())
-			}
-			all[Key{t, id}] = hash(values)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		if err := warmTable(ctx, db, t, all); err != nil {
 			return nil, fmt.Errorf("read %s: %w", t, err)
 		}
 	}
 	return all, nil
+}
+
+func warmTable(ctx context.Context, db *sql.DB, table string, all Rows) error {
+	rows, err := db.QueryContext(ctx, "SELECT "+strings.Join(Columns, ", ")+" FROM "+table)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // Err tells
+	raw, into, values := make([]sql.RawBytes, len(Columns)), make([]any, len(Columns)), make([][]byte, len(Columns))
+	for i := range raw {
+		into[i] = &raw[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return err
+		}
+		for i := range raw {
+			values[i] = raw[i]
+		}
+		id, err := strconv.ParseUint(string(raw[0]), 10, 64)
+		if err != nil {
+			return err
+		}
+		all[Key{table, id}] = hash(values)
+	}
+	return rows.Err()
 }
 
 // Cold is what the cold tier holds.
