@@ -3,6 +3,8 @@ package clickhouse
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"time"
 
@@ -106,6 +108,47 @@ func bareInsert(b *testing.B, d *DB, id CopyID, rows *message.Batch) {
 	}
 	if err := batch.Send(); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// BenchmarkBlockBytes sends 100,000 rows in blocks of several sizes, and tells the most
+// memory that was live beside the rows themselves.
+func BenchmarkBlockBytes(b *testing.B) {
+	rows := chatRows(b, 100_000)
+	for _, mib := range []int{2, 4, 8, 16} {
+		b.Run(fmt.Sprintf("%dMiB", mib), func(b *testing.B) {
+			d := migrated(b, func(c *Config) { c.BlockBytes = mib << 20 }, rows.Schema())
+			b.SetBytes(int64(rows.Bytes()))
+			defer debug.SetGCPercent(debug.SetGCPercent(5))
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			base, peak := m.HeapAlloc, uint64(0)
+			stop, done := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(done)
+				tick := time.NewTicker(2 * time.Millisecond)
+				defer tick.Stop()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-tick.C:
+						runtime.ReadMemStats(&m)
+						peak = max(peak, m.HeapAlloc)
+					}
+				}
+			}()
+			k := 0
+			for b.Loop() {
+				k++
+				insert(b, d, copyID(fmt.Sprintf("%d", k)), rows)
+			}
+			close(stop)
+			<-done
+			b.ReportMetric(float64(peak-base)/(1<<20), "peak-MiB")
+			b.ReportMetric(float64(rows.Len()*b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
 	}
 }
 
