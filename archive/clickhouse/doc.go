@@ -18,7 +18,9 @@
 //	...                   the warm tables' own columns, by name
 //
 //	ENGINE = ReplacingMergeTree PARTITION BY toYYYYMM(_day)
-//	ORDER BY (conversation, cursor, message ID, _day, _shard, _generation, _attempt)
+//	ORDER BY (_shard, conversation, cursor, message ID, _day, _generation, _attempt)
+//
+// So a copy is read from its shard's rows of the month, and a page from its conversation's.
 //
 // The types are those of the source where they are exact: integers by width, Decimal,
 // Float32/64, Date or Date32, DateTime('UTC') or DateTime64(n, 'UTC'); BIT is UInt64, YEAR UInt16,
@@ -40,16 +42,33 @@
 // interrupted, one that failed its verification, or a former generation may be in the table
 // until it is dropped. Nothing in the table itself says which copies are live.
 // A row may also be there twice, when the answer to an insert was lost and its block
-// was sent again; merges remove the repetition some time later. So analysts take the
-// attempts of the live copies from the manifest's database, and say FINAL or count distinct
-// message IDs:
+// was sent again; merges remove the repetition some time later.
+//
+// # For analysts
+//
+// Take the attempts of the live copies from the manifest's database, and say FINAL or count
+// distinct message IDs. A conversation's rows are found fast when its shard is named too;
+// without it, a little is read for every shard. A condition on _day spares the other months.
 //
 //	SELECT toDate(created), count() FROM cold.messages FINAL
-//	WHERE _attempt IN (
-//	    SELECT attempt FROM mysql('db:3306', 'coldtier', 'copies', 'reader', '...') AS c
-//	    INNER JOIN mysql('db:3306', 'coldtier', 'slices', 'reader', '...') AS s ON s.id = c.slice_id
-//	    WHERE c.generation = s.live_generation)
-//	GROUP BY 1
+//	WHERE _day >= '2026-05-01' AND _attempt IN (
+//	    SELECT attempt FROM mysql('db:3306', 'coldtier', 'copies', 'reader', '...')
+//	    WHERE (slice_id, generation) IN (
+//	        SELECT id, live_generation FROM mysql('db:3306', 'coldtier', 'slices', 'reader', '...')))
+//	GROUP BY toDate(created)
+//
+//	SELECT seq, content FROM cold.messages FINAL
+//	WHERE _shard = 'im_00.msg_content_00' AND session_id = 7 AND _attempt IN (
+//	    SELECT attempt FROM mysql('db:3306', 'coldtier', 'copies', 'reader', '...')
+//	    WHERE (slice_id, generation) IN (
+//	        SELECT id, live_generation FROM mysql('db:3306', 'coldtier', 'slices', 'reader', '...')))
+//	ORDER BY seq
+//
+// The user reader needs SELECT on these two tables only. On a cluster, GLOBAL IN asks the
+// manifest once instead of once per shard. Where ClickHouse cannot reach the manifest, ask it
+// first, and write what it answers in the place of the SELECT after _attempt IN:
+//
+//	SELECT c.attempt FROM copies c JOIN slices s ON s.id = c.slice_id AND s.live_generation = c.generation
 //
 // A table that is filled from such a SELECT after every run serves as well, and is faster.
 //
