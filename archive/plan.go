@@ -67,7 +67,7 @@ func (a *Archiver) Plan(ctx context.Context, sel Selection) (*Plan, error) {
 			continue
 		}
 		if err := t.EpochFits(ctx); err != nil {
-			return nil, fmt.Errorf("table %s: %w: %w", t.Shard(), ErrUnsafe, err)
+			return nil, err
 		}
 		td, err := a.days(ctx, t, newest)
 		if err != nil {

@@ -220,11 +220,13 @@ func (p *Purger) run(ctx context.Context, job Job) (results []Result, tidy bool,
 		return nil, false, err
 	}
 	seconds := p.cfg.Now().Sub(began).Seconds() / float64(len(w.units))
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
 	for _, u := range w.units {
 		if u.err == nil && !u.settled {
 			u.err = err
 		}
-		w.settle(ctx, u)
+		w.settle(ending, u)
 		r := Result{SliceKey: u.SliceKey, Strategy: u.by, Outcome: Purged, Rows: u.rows, Seconds: seconds}
 		if u.err != nil {
 			r.Outcome, r.Reason = outcome(u.err), u.err.Error()
@@ -412,8 +414,8 @@ func (w *work) delete(ctx context.Context, r *Range) error {
 	return nil
 }
 
-// settleTime is how long telling the manifest of an end may take, also after the run
-// was stopped.
+// settleTime is how long telling the manifest of a job's end may take, also after the
+// run was stopped: with all else that ends a run, less than the time it is given then.
 const settleTime = 15 * time.Second
 
 // settle tells the manifest what became of a slice that was not purged.
@@ -421,8 +423,6 @@ func (w *work) settle(ctx context.Context, u *unit) {
 	if u.settled || u.lease == nil || w.pending || errors.Is(u.err, manifest.ErrLeaseLost) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
-	defer cancel()
 	var err error
 	switch {
 	case w.isolated || u.lease.Slice().Staging != "" || u.lease.Slice().State != manifest.Purging:

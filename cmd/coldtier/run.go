@@ -22,8 +22,9 @@ func andMore(w io.Writer, n int) {
 // joinClose closes the parts and adds its error.
 func joinClose(err error, p *parts) error { return errors.Join(err, p.close()) }
 
-// endTime is how long the note that a run has ended may take, also after a signal.
-const endTime = 10 * time.Second
+// endTime is how long the note that a run has ended may take, also after a signal: with
+// the 15 s in which a purge settles its slices, less than grace.
+const endTime = 5 * time.Second
 
 // recorded does a job and notes its begin, outcome and report in the manifest.
 func (a *app) recorded(ctx context.Context, p *parts, job string, do func() (report any, err error)) error {

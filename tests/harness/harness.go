@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -87,6 +88,8 @@ type Env struct {
 	Days       []snowflake.Day
 	Environ    []string // more of it for the program
 	options    Options
+	mu         sync.Mutex
+	store      *manifest.Store
 }
 
 // New makes a set-up and migrates it. All of it goes at the test's end.
@@ -370,14 +373,20 @@ func (e *Env) Truth() truth.Rows {
 	return rows
 }
 
-// Store opens the manifest.
+// Store is the manifest, opened once.
 func (e *Env) Store() *manifest.Store {
 	e.T.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.store != nil {
+		return e.store
+	}
 	m, err := truth.Manifest(e.T.Context(), e.Manifest, "im")
 	if err != nil {
 		e.T.Fatal(err)
 	}
 	e.T.Cleanup(func() { _ = m.Close() })
+	e.store = m
 	return m
 }
 
