@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,14 +69,15 @@ func (l *lab) stagings() (names []string) {
 	if err != nil {
 		l.T.Fatal(err)
 	}
+	defer func() { _ = rows.Close() }() // Err says it
 	for rows.Next() {
 		var n string
 		if err := rows.Scan(&n); err != nil {
-			l.T.Fatal(errors.Join(err, rows.Close()))
+			l.T.Fatal(err)
 		}
 		names = append(names, n)
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+	if err := rows.Err(); err != nil {
 		l.T.Fatal(err)
 	}
 	return names
@@ -256,16 +256,17 @@ func (l *lab) leftovers() map[snowflake.Day]bool {
 	if err != nil {
 		l.T.Fatal(err)
 	}
+	defer func() { _ = rows.Close() }() // Err says it
 	for rows.Next() {
 		var d, attempt string
 		if err := rows.Scan(&d, &attempt); err != nil {
-			l.T.Fatal(errors.Join(err, rows.Close()))
+			l.T.Fatal(err)
 		}
 		if !attempts[d+" "+attempt] {
 			day(d)
 		}
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+	if err := rows.Err(); err != nil {
 		l.T.Fatal(err)
 	}
 	return days

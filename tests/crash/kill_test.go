@@ -37,7 +37,7 @@ func TestEveryStepIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		text, err := os.ReadFile(f) //nolint:gosec // the project's own
+		text, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,17 +143,61 @@ func TestKilledPurge(t *testing.T) {
 			l := setup(t, harness.Options{Days: len(steps), Seed: 43, Strategy: strategy, Partitioned: strategy == "partition"})
 			l.Must("archive")
 			l.killEach(steps, "purge")
-			l.expire()
-			l.Must("purge")
-			for _, s := range l.slices() {
-				if s.State != manifest.Purged || s.Generation != 1 {
-					t.Errorf("slice %s is %s, generation %d", s.SliceKey, s.State, s.Generation)
-				}
-			}
-			l.finish()
+			l.purgedOnce()
 			l.orphaned(steps)
 		})
 	}
+}
+
+// purgedOnce demands that one further run purges all that was archived once.
+func (l *lab) purgedOnce() {
+	l.T.Helper()
+	l.expire()
+	l.Must("purge")
+	if n := l.Count(); n != 0 {
+		l.T.Errorf("%d rows are left in warm", n)
+	}
+	for _, s := range l.slices() {
+		if s.State != manifest.Purged || s.Generation != 1 {
+			l.T.Errorf("slice %s is %s, generation %d", s.SliceKey, s.State, s.Generation)
+		}
+	}
+	l.finish()
+}
+
+// The run that puts things right is killed as well.
+func TestKilledAgain(t *testing.T) {
+	t.Parallel()
+	twice := func(l *lab, verb string, pairs [][2]string) {
+		for i, p := range pairs {
+			args := append([]string{verb}, l.day(i)...)
+			l.kill(p[0], args...)
+			l.expire()
+			l.kill(p[1], args...)
+			l.verdict()
+		}
+	}
+	t.Run("rows", func(t *testing.T) {
+		t.Parallel()
+		archives := [][2]string{{"archive.stored", "archive.stored"}, {"archive.record-put", "archive.committed"}, {"archive.committed", "archive.checked"}}
+		l := setup(t, harness.Options{Days: len(archives), Seed: 48, Strategy: "rows"})
+		twice(l, "archive", archives)
+		l.expire()
+		l.Must("archive")
+		twice(l, "purge", [][2]string{{purge.StepChunkMarked, purge.StepChunkMarked}, {purge.StepChunkDeleted, purge.StepChunkRecorded}, {purge.StepChunkMarked, purge.StepChunkDeleted}})
+		l.purgedOnce()
+	})
+	t.Run("partition", func(t *testing.T) {
+		t.Parallel()
+		pairs := [][2]string{
+			{purge.StepStagingRecorded, purge.StepStagingRecorded}, {purge.StepStagingCreated, purge.StepReturned}, {purge.StepStagingCreated, purge.StepExchanged},
+			{purge.StepExchanged, purge.StepCompared}, {purge.StepExchanged, purge.StepDropped}, {purge.StepCompared, purge.StepDropped}, {purge.StepDropped, purge.StepGranted},
+		}
+		l := setup(t, harness.Options{Days: len(pairs), Seed: 49, Strategy: "partition", Partitioned: true})
+		l.Must("archive")
+		twice(l, "purge", pairs)
+		l.purgedOnce()
+	})
 }
 
 // Between the kill and the further run rows are edited and inserted. What MySQL has

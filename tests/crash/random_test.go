@@ -33,9 +33,9 @@ func number(t *testing.T, name string, or uint64) uint64 {
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
 	rounds := number(t, "COLDTIER_CRASH_ROUNDS", 10)
-	seed := number(t, "COLDTIER_CRASH_SEED", rand.Uint64()) //nolint:gosec // no secret
+	seed := number(t, "COLDTIER_CRASH_SEED", rand.Uint64())
 	t.Logf("COLDTIER_CRASH_SEED=%d, %d rounds", seed, rounds)
-	rnd := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // to be repeated
+	rnd := rand.New(rand.NewPCG(seed, 1))
 	l := setup(t, harness.Options{Days: 3, Messages: 150, Seed: seed, Partitioned: true})
 	steps := map[string][]string{"archive": archiveSteps, "purge": purge.StepNames()}
 	took := 500 * time.Millisecond // how long a run lasts, about
@@ -62,10 +62,10 @@ func TestRandomKills(t *testing.T) {
 		}
 		r := p.Wait()
 		timer.Stop()
-		switch {
-		case r.Exit == -1:
+		switch r.Exit {
+		case -1:
 			killed++
-		case r.Exit == 0 || r.Exit == 3 || r.Exit == 4:
+		case 0, 3, 4:
 			ended++
 			took = (took + time.Since(begun)) / 2
 		default:
