@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -104,6 +105,9 @@ func (w *walk) clickhouse(ctx context.Context, batch []part) (bool, error) {
 		}
 		rows := w.select1(b, FromClickHouse)
 		if len(rows) < limit { // all there is
+			if err := w.whole(chosen, rows, after, before); err != nil {
+				return false, err
+			}
 			w.merge(rows)
 			w.parts = slices.DeleteFunc(w.parts, of)
 			return true, nil
@@ -111,6 +115,15 @@ func (w *walk) clickhouse(ctx context.Context, batch []part) (bool, error) {
 		far := rows[len(rows)-1].Cursor()
 		if far == rows[0].Cursor() {
 			continue // one cursor fills the answer: ask for more, or the page would never end
+		}
+		read := [2]*uint64{after, before} // rows beyond far were not read, and of those at it perhaps not all
+		if w.newest {
+			read[0] = &far
+		} else {
+			read[1] = &far
+		}
+		if err := w.whole(chosen, rows, read[0], read[1]); err != nil {
+			return false, err
 		}
 		w.merge(rows)
 		// What is left of these parts lies at or behind the far end. The first part may
@@ -136,6 +149,45 @@ func (w *walk) clickhouse(ctx context.Context, batch []part) (bool, error) {
 		w.order()
 		return true, nil
 	}
+}
+
+// errLacks says that ClickHouse has fewer rows of a copy than were verified.
+var errLacks = errors.New("ClickHouse lacks rows of a verified copy (was it emptied, replaced or set back?): see coldtier verify")
+
+// whole compares what ClickHouse gave of the parts' segments between two cursors,
+// both exclusive, with what the manifest knows of them: the number of rows of a
+// segment that lies between them as a whole, and the ends of one that does in part.
+// An answer without rows proves nothing by itself, and taken for complete it would
+// be a gap.
+func (w *walk) whole(parts []part, rows []Row, after, before *uint64) error {
+	between := func(c uint64) bool { return (after == nil || c > *after) && (before == nil || c < *before) }
+	got, want := int64(0), int64(0)
+	have := map[uint64]bool{}
+	for _, r := range rows {
+		if between(r.Cursor()) {
+			got++
+			have[r.Cursor()] = true
+		}
+	}
+	seen := map[string]bool{}
+	for _, p := range parts {
+		if seen[p.ref.Key] {
+			continue
+		}
+		seen[p.ref.Key] = true
+		sp := p.ref.Span
+		low, high := between(sp.MinCursor), between(sp.MaxCursor)
+		if low && high {
+			want += sp.Rows
+		}
+		if low && !have[sp.MinCursor] || high && !have[sp.MaxCursor] {
+			return fmt.Errorf("%w: slice %s, conversation %s", errLacks, p.ref.Slice, w.q.Conversation)
+		}
+	}
+	if got < want {
+		return fmt.Errorf("%w: %d of %d rows from slice %s on", errLacks, got, want, parts[0].ref.Slice)
+	}
+	return nil
 }
 
 func (w *walk) miss(p part, err error) {

@@ -227,7 +227,8 @@ func (w *walk) load(ctx context.Context) (bool, error) {
 			w.miss(batch[0], err)
 			return false, nil
 		} else if err != nil {
-			w.f.Log.Warn("ClickHouse did not answer; reading the bucket", "error", err)
+			w.f.Log.Warn("ClickHouse cannot give this page; reading the bucket", "error", err)
+			w.q.From = FromBucket
 		}
 	}
 	var g errgroup.Group
