@@ -41,6 +41,9 @@ func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table
 			return nil, err
 		}
 	}
+	if err := keep.settle(ctx, t); err != nil {
+		return nil, fmt.Errorf("wait for a purge that ended in the middle: %w", err)
+	}
 	if err := a.Rows.Fit(ctx, []*message.Schema{c.Schema}); err != nil {
 		return nil, err
 	}
@@ -145,6 +148,23 @@ func (a *Archiver) former(ctx context.Context, s manifest.Slice) (*former, error
 		f.touched[i] = ch.State != manifest.ChunkPresent || ch.Carried.Rows > 0 || s.Reason == manifest.ReasonLate
 	}
 	return f, nil
+}
+
+// settle waits for deletes that are not committed yet. Their worker may be frozen, or
+// the server busy with the commit: rows that the scan still sees may go afterwards, and
+// they must not be counted among those that warm has.
+func (f *former) settle(ctx context.Context, t Table) error {
+	if f == nil {
+		return nil
+	}
+	for _, ch := range f.copy.Chunks {
+		if ch.State == manifest.ChunkDeleting {
+			if err := t.Settle(ctx, ch.From, ch.To); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // see notes which rows warm has. Ranges are seen at once, each in order.

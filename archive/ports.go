@@ -50,6 +50,9 @@ type Scanner interface {
 	// Scan gives the rows of [from, to) in chunks that cover the range without a
 	// gap, in order. A chunk's batch is valid until fn returns.
 	Scan(ctx context.Context, from, to uint64, fn func(message.Chunk) error) error
+	// Settle returns when no transaction of others that deletes or changes rows of
+	// [from, to) is open, or fails.
+	Settle(ctx context.Context, from, to uint64) error
 	// EpochFits fails with an error that names the remedy when the table's IDs and
 	// its own timestamps disagree, or when IDs are zero or below.
 	EpochFits(ctx context.Context) error

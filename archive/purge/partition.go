@@ -47,10 +47,17 @@ func (w *work) exchange(ctx context.Context, r Range) error {
 		return err
 	}
 	if err := w.table.CreateStaging(ctx, name); err != nil {
-		return errors.Join(err, w.putBack(ctx, name))
+		return errors.Join(err, w.unmake(ctx, name))
 	}
 	if err := w.cfg.step(StepStagingCreated); err != nil {
 		return err
+	}
+	// The leases are looked at once the table is there: who takes the slices over later
+	// drops it, and without it nothing is exchanged behind his back.
+	for _, u := range w.live() {
+		if err := u.grant.Check(ctx); err != nil {
+			return errors.Join(err, w.unmake(ctx, name))
+		}
 	}
 	if err := w.table.Exchange(ctx, r, name); err != nil {
 		if errors.Is(err, ErrLocked) || errors.Is(err, ErrIncompatible) {
@@ -64,6 +71,17 @@ func (w *work) exchange(ctx context.Context, r Range) error {
 		return err
 	}
 	return w.decide(ctx, r, name)
+}
+
+// unmake removes a staging table that was not exchanged, also when the slices are no
+// longer this worker's: nobody else may know of it.
+func (w *work) unmake(ctx context.Context, name string) error {
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	if err := w.table.ReturnStaging(ending, name); err != nil {
+		return err
+	}
+	return w.putBack(ctx, name)
 }
 
 // live are the units that are still to be purged.

@@ -35,6 +35,25 @@ func (t *Table) next(ctx context.Context, s *session, table string, def *definit
 	return id, err == nil, err
 }
 
+// Settle returns when no transaction of others that deletes or changes rows of
+// [from, to) is open. ErrLocked: one is, and it did not end in LockWait.
+//
+// It reads with a lock and so waits for rows that such a transaction has marked,
+// which a plain read sees as they were before.
+func (t *Table) Settle(ctx context.Context, from, to uint64) error {
+	s, err := t.d.session(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close(ctx)
+	def := t.def.Load()
+	var n uint64
+	if err := s.row(ctx, fmt.Sprintf("SELECT COUNT(*) FROM %s FORCE INDEX (%s) WHERE %s LOCK IN SHARE MODE", t.name, def.key, def.between(from, to)), &n); err != nil {
+		return fmt.Errorf("table %s: locked read of message IDs [%d, %d): %w", t.shard, from, to, err)
+	}
+	return nil
+}
+
 // Scan gives the rows of [from, to) in chunks that are in order, follow each other
 // without a gap and cover the range whole, so that any row that there is or will be
 // lies in exactly one. A chunk's batch is valid until fn returns.
