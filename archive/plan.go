@@ -130,6 +130,9 @@ func (a *Archiver) days(ctx context.Context, t Table, newest snowflake.Day) (tab
 		return td, err
 	}
 	for _, s := range known {
+		if err := a.sameWindow(s); err != nil {
+			return td, err
+		}
 		td.known[s.Day] = s
 		if s.Day.Before(td.first) {
 			td.first = s.Day
@@ -160,6 +163,20 @@ func (a *Archiver) days(ctx context.Context, t Table, newest snowflake.Day) (tab
 	return td, nil
 }
 
+// sameWindow refuses to go on when days are cut otherwise than when a slice was
+// made: new slices would overlap the old ones, or leave hours between them that
+// belong to none.
+func (a *Archiver) sameWindow(s manifest.Slice) error {
+	lo, hi, err := a.Layout.Window(s.Day, a.Zone)
+	if err == nil && (lo != s.Lo || hi != s.Hi) {
+		err = fmt.Errorf("it would have message IDs [%d, %d)", lo, hi)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: slice %s has message IDs [%d, %d): source.timezone or source.snowflake was changed, set it back: %w", ErrUnsafe, s.SliceKey, s.Lo, s.Hi, err)
+	}
+	return nil
+}
+
 func (a *Archiver) work(td tableDays, first, last snowflake.Day) ([]Work, error) {
 	var out []Work
 	for day := first; !last.Before(day); day = day.Next() {
@@ -188,6 +205,9 @@ func (a *Archiver) work(td tableDays, first, last snowflake.Day) ([]Work, error)
 		lo, hi, err := a.Layout.Window(day, a.Zone)
 		if err != nil {
 			return nil, err
+		}
+		if lo == hi { // a day that never was: the zone skipped it
+			continue
 		}
 		w.New = true
 		w.Slice = manifest.Slice{SliceKey: manifest.SliceKey{Source: a.Source, Shard: td.table.Shard(), Day: day}, Lo: lo, Hi: hi, State: manifest.Pending}
