@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/manifest"
@@ -52,8 +53,10 @@ func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table
 		return nil, fmt.Errorf("temporary folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	perSlice := a.cfg.Memory / int64(a.cfg.Workers)
-	sort := newSorter(c.Schema, dir, int(perSlice/4))
+	sort, err := newSorter(c.Schema, dir, int(a.cfg.perSlice()/8))
+	if err != nil {
+		return nil, err
+	}
 	defer func() { err = errors.Join(err, sort.close()) }()
 
 	if c.Chunks, err = a.scan(ctx, t, s, sort, keep, progress); err != nil {
@@ -266,7 +269,8 @@ func (a *Archiver) store(ctx context.Context, c *manifest.Copy, sort *sorter, di
 		}
 		return rows.Close(gctx)
 	})
-	up := &uploads{a: a, ctx: gctx, g: g, copy: c, dir: dir}
+	up := &uploads{a: a, ctx: gctx, g: g, copy: c, dir: dir, limit: a.cfg.perSlice() / 4}
+	up.memory = semaphore.NewWeighted(up.limit)
 	// The blocks are produced in the group too, so that the first failure of any part ends all.
 	g.Go(func() error {
 		defer close(inserts)
@@ -309,6 +313,8 @@ type uploads struct {
 	big   *bigFile // when it outgrew parts
 
 	writers sync.Pool // of *segment.Writer
+	memory  *semaphore.Weighted
+	limit   int64 // of memory
 
 	mu      sync.Mutex
 	objects []manifest.Object

@@ -151,6 +151,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// perSlice is the memory of one slice in work.
+func (c Config) perSlice() int64 { return c.Memory / int64(c.Workers) }
+
 // Deps are the parts an Archiver or a Verifier works with.
 type Deps struct {
 	Manifest *manifest.Store

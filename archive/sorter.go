@@ -18,11 +18,19 @@ import (
 	"github.com/coldtier/coldtier/archive/message"
 )
 
-// blockRows and blockBytes bound the blocks in which sorted rows are spilled and
-// handed on; a block ends at the first row that reaches either.
+// blockRows and blockBytes bound the blocks in which sorted rows are handed on; a
+// block ends at the first row that reaches either.
 const (
 	blockRows  = 8192
 	blockBytes = 256 << 10
+)
+
+// A run is spilled in blocks of a 64th of what is gathered, within these bounds: a
+// merge holds one block of each run, and has about 40 runs for each ten times that
+// a slice is larger than archive.memory.
+const (
+	minSpill = 16 << 10
+	maxSpill = 256 << 10
 )
 
 // sorter sorts the rows of a slice by message.Compare in bounded memory: rows
@@ -34,6 +42,8 @@ type sorter struct {
 	schema *message.Schema
 	dir    string // for the runs; removed by close
 	limit  int    // bytes gathered before a spill
+	codec  *codec
+	plain  []byte // of the merge, one block at a time
 
 	mu     sync.Mutex
 	cur    []*message.Batch
@@ -48,8 +58,12 @@ type sorter struct {
 }
 
 // newSorter makes a sorter that holds at most about twice limit bytes.
-func newSorter(s *message.Schema, dir string, limit int) *sorter {
-	return &sorter{schema: s, dir: dir, limit: max(limit, blockBytes), token: make(chan struct{}, 1)}
+func newSorter(s *message.Schema, dir string, limit int) (*sorter, error) {
+	c, err := newCodec()
+	if err != nil {
+		return nil, fmt.Errorf("compressor: %w", err)
+	}
+	return &sorter{schema: s, dir: dir, codec: c, limit: max(limit, blockBytes), token: make(chan struct{}, 1)}, nil
 }
 
 // add takes a copy of a batch's rows. It may be called from several goroutines.
@@ -77,7 +91,7 @@ func (s *sorter) add(b *message.Batch) error {
 	s.spills.Add(1)
 	go func() {
 		defer s.spills.Done()
-		err := spill(name, s.schema, full)
+		err := s.spill(name, full)
 		<-s.token
 		if err != nil {
 			s.mu.Lock()
@@ -127,21 +141,27 @@ func sortRefs(batches []*message.Batch) []ref {
 	return refs
 }
 
-// blocks hands rows on in blocks of bounded size; each block is new.
+// blocks hands rows on in blocks of bounded size.
 type blocks struct {
 	schema *message.Schema
+	bytes  int
 	out    *message.Batch
+	spare  *message.Batch // a block that fn gives back
 	fn     func(*message.Batch) error
 }
 
 func (w *blocks) add(b *message.Batch, row int) error {
 	if w.out == nil {
-		w.out = message.NewBatch(w.schema)
+		if w.out, w.spare = w.spare, nil; w.out == nil {
+			w.out = message.NewBatch(w.schema)
+		} else {
+			w.out.Reset()
+		}
 	}
 	if err := w.out.AppendFrom(b, row); err != nil {
 		return err
 	}
-	if w.out.Len() >= blockRows || w.out.Bytes() >= blockBytes {
+	if w.out.Len() >= blockRows || w.out.Bytes() >= w.bytes {
 		return w.flush()
 	}
 	return nil
@@ -156,7 +176,25 @@ func (w *blocks) flush() error {
 	return w.fn(b)
 }
 
-func spill(name string, s *message.Schema, batches []*message.Batch) (err error) {
+// codec compresses blocks, each for itself, so that a run that is being read holds
+// no more than its present block.
+type codec struct {
+	enc *zstd.Encoder
+	dec *zstd.Decoder
+}
+
+func newCodec() (*codec, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(true))
+	if err != nil {
+		return nil, err
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(8<<30))
+	return &codec{enc, dec}, err
+}
+
+// spill sorts batches and writes them to a file: for each block its compressed size,
+// 8 bytes, and the block; a size of 0 ends the file.
+func (s *sorter) spill(name string, batches []*message.Batch) (err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("spill to disk: %w (archive needs room in its temporary folder)", err)
@@ -166,27 +204,30 @@ func spill(name string, s *message.Schema, batches []*message.Batch) (err error)
 			err = fmt.Errorf("spill to disk: %w", cerr)
 		}
 	}()
-	zw, err := zstd.NewWriter(f, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
-	if err != nil {
-		return fmt.Errorf("spill to disk: %w", err)
-	}
-	var buf []byte
-	w := blocks{schema: s, fn: func(b *message.Batch) error {
-		buf = b.AppendBinary(buf[:0])
+	out := bufio.NewWriterSize(f, 64<<10)
+	var plain, packed []byte
+	write := func(block []byte) error {
 		var size [8]byte
-		binary.LittleEndian.PutUint64(size[:], uint64(len(buf)))
-		if _, err := zw.Write(size[:]); err != nil {
+		binary.LittleEndian.PutUint64(size[:], uint64(len(block)))
+		if _, err := out.Write(size[:]); err != nil {
 			return err
 		}
-		_, err := zw.Write(buf)
+		_, err := out.Write(block)
 		return err
-	}}
+	}
+	w := blocks{schema: s.schema, bytes: min(max(s.limit/64, minSpill), maxSpill)}
+	w.fn = func(b *message.Batch) error {
+		plain = b.AppendBinary(plain[:0])
+		packed = s.codec.enc.EncodeAll(plain, packed[:0])
+		w.spare = b // it was written: its memory can be used again
+		return write(packed)
+	}
 	for _, r := range sortRefs(batches) {
 		if err := w.add(batches[r.batch], int(r.row)); err != nil {
 			return fmt.Errorf("spill to disk: %w", err)
 		}
 	}
-	if err := errors.Join(w.flush(), zw.Close()); err != nil {
+	if err := errors.Join(w.flush(), write(nil), out.Flush()); err != nil {
 		return fmt.Errorf("spill to disk: %w", err)
 	}
 	return nil
@@ -194,54 +235,61 @@ func spill(name string, s *message.Schema, batches []*message.Batch) (err error)
 
 // run reads one spilled run, block by block.
 type run struct {
-	f     *os.File
-	z     *zstd.Decoder
-	buf   []byte
-	block *message.Batch
-	row   int
-	order int
+	s      *sorter
+	f      *os.File
+	at     int64
+	packed []byte
+	block  *message.Batch
+	row    int
+	order  int
 }
 
-func openRun(name string, s *message.Schema, order int) (*run, error) {
+func (s *sorter) openRun(name string, order int) (*run, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("read back spilled rows: %w", err)
 	}
-	z, err := zstd.NewReader(bufio.NewReaderSize(f, 64<<10), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(1<<20))
-	if err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("read back spilled rows: %w", err)
-	}
-	return &run{f: f, z: z, block: message.NewBatch(s), order: order}, nil
+	return &run{s: s, f: f, block: message.NewBatch(s.schema), order: order}, nil
 }
 
-func (r *run) close() {
-	r.z.Close()
-	_ = r.f.Close() // read only
-}
+func (r *run) close() { _ = r.f.Close() } // read only
 
-// next reads the next block; io.EOF at the end.
+// next reads the next block; io.EOF at the end of the run, never before.
 func (r *run) next() error {
-	var size [8]byte
-	if _, err := io.ReadFull(r.z, size[:]); err != nil {
-		if errors.Is(err, io.EOF) {
-			return io.EOF
-		}
+	var head [8]byte
+	if _, err := r.f.ReadAt(head[:], r.at); err != nil {
+		return fmt.Errorf("read back spilled rows: %w", noEOF(err))
+	}
+	n := binary.LittleEndian.Uint64(head[:])
+	switch {
+	case n == 0:
+		return io.EOF
+	case n > 4<<30:
+		return errors.New("read back spilled rows: a block's size is damaged")
+	}
+	r.packed = slices.Grow(r.packed[:0], int(n))[:n]
+	if _, err := r.f.ReadAt(r.packed, r.at+8); err != nil {
+		return fmt.Errorf("read back spilled rows: %w", noEOF(err))
+	}
+	r.at += 8 + int64(n)
+	var err error
+	if r.s.plain, err = r.s.codec.dec.DecodeAll(r.packed, r.s.plain[:0]); err != nil {
 		return fmt.Errorf("read back spilled rows: %w", err)
 	}
-	n := binary.LittleEndian.Uint64(size[:])
-	if n > 4<<30 {
-		return errors.New("read back spilled rows: block size is damaged")
-	}
-	r.buf = slices.Grow(r.buf[:0], int(n))[:n]
-	if _, err := io.ReadFull(r.z, r.buf); err != nil {
+	if err := r.block.DecodeBatch(r.s.plain); err != nil {
 		return fmt.Errorf("read back spilled rows: %w", err)
 	}
-	if err := r.block.DecodeBatch(r.buf); err != nil {
-		return fmt.Errorf("read back spilled rows: %w", err)
+	if r.row = 0; r.block.Len() == 0 {
+		return errors.New("read back spilled rows: a block is empty")
 	}
-	r.row = 0
 	return nil
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 type runHeap []*run
@@ -274,7 +322,7 @@ func (s *sorter) sorted(fn func(*message.Batch) error) error {
 	if err != nil {
 		return err
 	}
-	out := blocks{schema: s.schema, fn: fn}
+	out := blocks{schema: s.schema, bytes: blockBytes, fn: fn}
 	if len(s.runs) == 0 {
 		for _, r := range sortRefs(batches) {
 			if err := out.add(batches[r.batch], int(r.row)); err != nil {
@@ -285,7 +333,7 @@ func (s *sorter) sorted(fn func(*message.Batch) error) error {
 	}
 	if len(batches) > 0 {
 		name := filepath.Join(s.dir, "run-last.zst")
-		if err := spill(name, s.schema, batches); err != nil {
+		if err := s.spill(name, batches); err != nil {
 			return err
 		}
 		s.runs = append(s.runs, name)
@@ -301,7 +349,7 @@ func (s *sorter) merge(out *blocks) error {
 		}
 	}()
 	for i, name := range s.runs {
-		r, err := openRun(name, s.schema, i)
+		r, err := s.openRun(name, i)
 		if err != nil {
 			return err
 		}

@@ -22,6 +22,15 @@ func sorterSchema(t testing.TB) *message.Schema {
 	return s
 }
 
+func mustSorter(t *testing.T, s *message.Schema, dir string, limit int) *sorter {
+	t.Helper()
+	sort, err := newSorter(s, dir, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sort
+}
+
 // Whatever the order and the number of runs, the rows come out sorted, all of
 // them, once, and unchanged; and nothing is left in the folder.
 func TestSorterLosesNothing(t *testing.T) {
@@ -32,7 +41,7 @@ func TestSorterLosesNothing(t *testing.T) {
 		t.Run(fmt.Sprintf("%d rows, %d bytes", c.rows, c.limit), func(t *testing.T) {
 			t.Parallel()
 			dir, schema := t.TempDir(), sorterSchema(t)
-			s := newSorter(schema, dir, c.limit)
+			s := mustSorter(t, schema, dir, c.limit)
 			var want message.Fingerprint
 			var mu sync.Mutex
 			var wg sync.WaitGroup
@@ -119,7 +128,7 @@ func TestSorterSeesDamagedRuns(t *testing.T) {
 		func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
 		func([]byte) []byte { return nil },
 	} {
-		s := newSorter(schema, t.TempDir(), 1)
+		s := mustSorter(t, schema, t.TempDir(), 1)
 		rng := rand.New(rand.NewPCG(1, 2))
 		for i := range 3000 {
 			b := message.NewBatch(schema)

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,11 +88,17 @@ func (u *uploads) writer(out io.Writer) (*segment.Writer, error) {
 // submit hands the gathered conversation to the uploads; it waits while too many
 // are under way.
 func (u *uploads) submit() error {
-	conv, parts, big := u.conv, u.parts, u.big
+	conv, parts, big, size := u.conv, u.parts, u.big, u.bytes
 	u.conv, u.parts, u.bytes, u.big = nil, nil, 0, nil
+	// Its rows, the row group that is being built of them and the finished file.
+	weight := min(3*int64(size), u.limit)
+	if err := u.memory.Acquire(u.ctx, weight); err != nil {
+		return context.Cause(u.ctx)
+	}
 	key := manifest.ConversationKey(u.copy.SliceKey, u.copy.Generation, u.copy.Attempt, conv)
 	if big == nil {
 		u.g.Go(func() error {
+			defer u.memory.Release(weight)
 			var buf bytes.Buffer
 			w, err := u.writer(&buf)
 			if err != nil {
@@ -108,6 +115,7 @@ func (u *uploads) submit() error {
 		return nil
 	}
 	u.g.Go(func() error {
+		defer u.memory.Release(weight)
 		err := u.put(key, big.w, func() io.ReadSeeker { return big.f })
 		return errors.Join(err, big.f.Close(), os.Remove(big.f.Name()))
 	})

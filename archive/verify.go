@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/archive/segment"
@@ -69,11 +70,16 @@ func (v *Verifier) Check(ctx context.Context, c *manifest.Copy) error {
 func (v *Verifier) objects(ctx context.Context, c *manifest.Copy, fn func(*message.Batch, message.Fingerprint) error) error {
 	g, each := errgroup.WithContext(ctx) // Wait ends each, but not ctx
 	g.SetLimit(max(4, v.cfg.Uploads/v.cfg.Workers))
+	limit := v.cfg.perSlice() / 4
+	memory := semaphore.NewWeighted(limit)
 	for i := range c.Objects {
-		if each.Err() != nil {
-			break
+		// An object's bytes and the rows of one row group: compressed, a few times over.
+		weight := min(4*min(c.Objects[i].File.Size, wholeObject), limit)
+		if memory.Acquire(each, weight) != nil {
+			break // each has ended
 		}
 		g.Go(func() error {
+			defer memory.Release(weight)
 			if err := v.object(each, c, &c.Objects[i], fn); err != nil {
 				return fmt.Errorf("object %s: %w", c.Objects[i].Key, err)
 			}

@@ -110,12 +110,14 @@ const sqlMode = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTIO
 // read waits for somebody's ALTER TABLE.
 const metadataWait = 30
 
-// session is the SET statement that pins a connection. The conditional comments
+// session is the SET statement that pins a connection. Rows of a transaction that may
+// yet be rolled back, which a server set to READ UNCOMMITTED shows, are not read. The conditional comments
 // are each server kind's own time limit; the other kind does not see it.
 func (c *Config) session() string {
 	ms := c.StatementLimit.Milliseconds()
 	return fmt.Sprintf("1, time_zone = '+00:00', sql_mode = '%s', sql_safe_updates = 0, sql_select_limit = 18446744073709551615, "+
-		"lock_wait_timeout = %d, innodb_lock_wait_timeout = %d /*!80000 , max_execution_time = %d */ /*M!100100 , max_statement_time = %d.%03d */",
+		"lock_wait_timeout = %d, innodb_lock_wait_timeout = %d "+
+		"/*!80000 , transaction_isolation = 'REPEATABLE-READ', max_execution_time = %d */ /*M!100100 , tx_isolation = 'REPEATABLE-READ', max_statement_time = %d.%03d */",
 		sqlMode, metadataWait, int64(c.LockWait.Seconds()), ms, ms/1000, ms%1000)
 }
 
@@ -143,7 +145,7 @@ func (c *Config) pin(dsn string) (*mysql.Config, error) {
 	for k, v := range m.Params {
 		switch strings.ToLower(k) {
 		case "autocommit", "time_zone", "sql_mode", "sql_safe_updates", "sql_select_limit", "lock_wait_timeout",
-			"innodb_lock_wait_timeout", "max_execution_time", "max_statement_time":
+			"innodb_lock_wait_timeout", "max_execution_time", "max_statement_time", "transaction_isolation", "tx_isolation":
 		default:
 			params[k] = v
 		}

@@ -203,8 +203,24 @@ func TestSessionIsPinned(t *testing.T) {
 	b.exec("CREATE TABLE msg (id BIGINT PRIMARY KEY, conv BIGINT NOT NULL, ts TIMESTAMP(3) NULL, c CHAR(10) NOT NULL, n BIGINT NULL)")
 	b.exec(`INSERT INTO msg VALUES (1, 1, '2026-05-01 00:00:00.500', 'a\\b', NULL)`)
 	b.cfg.Databases[0].DSN += "?time_zone=%27-08:00%27&parseTime=true&loc=Asia%2FShanghai&sql_mode=%27PAD_CHAR_TO_FULL_LENGTH,NO_BACKSLASH_ESCAPES,ANSI_QUOTES%27&charset=latin1&autocommit=0&interpolateParams=false&sql_select_limit=1"
+	isolation := "transaction_isolation"
+	if b.count("SELECT VERSION() LIKE '%MariaDB%'") == 1 {
+		isolation = "tx_isolation"
+	}
+	b.cfg.Databases[0].DSN += "&" + isolation + "=%27READ-UNCOMMITTED%27"
+	tx, err := b.db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO msg VALUES (2, 1, NULL, 'unsure', NULL)"); err != nil {
+		t.Fatal(err)
+	}
 	tab := b.table()
 	if err := tab.Scan(t.Context(), 0, 10, func(c message.Chunk) error {
+		if c.Batch.Len() != 1 {
+			t.Errorf("%d rows, one of them not committed", c.Batch.Len())
+		}
 		if got := string(c.Batch.Value(2, 0)); got != "2026-05-01 00:00:00.500" {
 			t.Errorf("timestamp reads %s", got)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -247,11 +248,24 @@ func archiveConfig(c *config.Config) archive.Config {
 	return archive.Config{After: c.Archive.After, Memory: c.Archive.Memory, Workers: c.Archive.Workers, Verify: c.Archive.Verify}
 }
 
+// memorySlack is what the collector may let grow beyond archive.memory before it
+// works harder: for connections, the manifest's lists and the program itself.
+const memorySlack = 64 << 20
+
+// boundMemory tells the collector of archive.memory, unless GOMEMLIMIT says another.
+func boundMemory(c *config.Config) {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(c.Archive.Memory + memorySlack)
+	}
+}
+
 func (a *app) archiver(p *parts) (*archive.Archiver, error) {
+	boundMemory(p.cfg)
 	return archive.New(a.archiveDeps(p), archiveConfig(p.cfg))
 }
 
 func (a *app) verifier(p *parts) *archive.Verifier {
+	boundMemory(p.cfg)
 	return archive.NewVerifier(a.archiveDeps(p), archiveConfig(p.cfg))
 }
 
