@@ -201,6 +201,26 @@ func TestPausedBeyondItsLeaseAWorkerCanDoNothing(t *testing.T) {
 	}
 }
 
+// A server or a DSN with autocommit off would keep each lease and state to the
+// connection that wrote it.
+func TestWritesAreCommittedWithoutAutocommit(t *testing.T) {
+	t.Parallel()
+	dsn := stack.MySQL(t)
+	s := openAt(t, dsn+"?autocommit=0", testSource, time.Minute)
+	if _, err := s.Migrate(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	sl := testSlice(t, s, 1)
+	l := claim(t, s, sl.ID, Pending, Copying)
+	other := openAt(t, dsn, testSource, time.Minute)
+	if err := l.Release(t.Context(), Pending); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := other.Slice(t.Context(), sl.ID); err != nil || got.State != Pending || got.LeaseUntil != nil {
+		t.Errorf("another connection sees %+v, %v", got, err)
+	}
+}
+
 func TestTokensOnlyGrow(t *testing.T) {
 	t.Parallel()
 	s := open(t, time.Minute)

@@ -74,6 +74,7 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Store, error) {
 	if m.Params == nil {
 		m.Params = map[string]string{}
 	}
+	m.Params["autocommit"] = "1"
 	m.Params["time_zone"] = "'+00:00'"
 	m.Params["sql_mode"] = "'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
 	m.Params["wait_timeout"] = strconv.Itoa(int(idle / time.Second))
