@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +18,17 @@ import (
 func stepHook() func(string) error {
 	var mu sync.Mutex
 	seen := map[string]int{}
+	// To this thread, so that it does not return before the signal has its effect:
+	// one to the process is another thread's to take, when that gets a processor.
+	signal := func(sig syscall.Signal) error {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		_, _, err := syscall.RawSyscall(syscall.SYS_TGKILL, uintptr(os.Getpid()), uintptr(syscall.Gettid()), uintptr(sig)) //nolint:gosec // small numbers
+		if err != 0 {
+			return err
+		}
+		return nil
+	}
 	act := func(variable, step string, n int, sig syscall.Signal) error {
 		name, count, _ := strings.Cut(os.Getenv(variable), ":")
 		want := 1
@@ -29,7 +41,7 @@ func stepHook() func(string) error {
 		if name != step || n != want {
 			return nil
 		}
-		return syscall.Kill(os.Getpid(), sig)
+		return signal(sig)
 	}
 	return func(step string) error {
 		mu.Lock()

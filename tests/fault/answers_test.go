@@ -189,7 +189,10 @@ func TestEveryStatement(t *testing.T) {
 		if server != warmServer && server != manifestServer {
 			t.Skip("it speaks no SQL")
 		}
-		for _, verb := range verbs(server) {
+		for _, verb := range []string{"archive", "purge"} {
+			if verb == "archive" && strategy == "partition" {
+				continue // it makes no difference
+			}
 			e := setup(t, server, strategy, 40)
 			if verb == "purge" {
 				e.Must("archive")
