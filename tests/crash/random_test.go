@@ -28,11 +28,12 @@ func number(t *testing.T, name string, or uint64) uint64 {
 }
 
 // Archive and purge are killed again and again, at random moments and at random
-// steps, by changing strategies, while rows are edited and inserted. COLDTIER_CRASH_ROUNDS
+// steps, by changing strategies, now and then beside another run that is not killed,
+// while rows are edited and inserted. COLDTIER_CRASH_ROUNDS
 // sets how often, COLDTIER_CRASH_SEED repeats the choices (not the timing).
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
-	rounds := number(t, "COLDTIER_CRASH_ROUNDS", 10)
+	rounds := number(t, "COLDTIER_CRASH_ROUNDS", 20)
 	seed := number(t, "COLDTIER_CRASH_SEED", rand.Uint64())
 	t.Logf("COLDTIER_CRASH_SEED=%d, %d rounds", seed, rounds)
 	rnd := rand.New(rand.NewPCG(seed, 1))
@@ -57,6 +58,10 @@ func TestRandomKills(t *testing.T) {
 		if delay > 0 {
 			timer = time.AfterFunc(delay, func() { p.Signal(syscall.SIGKILL) })
 		}
+		var other *harness.Process
+		if rnd.IntN(3) == 0 {
+			other = l.Start(nil, []string{"archive", "purge"}[rnd.IntN(2)])
+		}
 		if rnd.IntN(2) == 0 {
 			l.writeLate(rnd)
 		}
@@ -65,16 +70,23 @@ func TestRandomKills(t *testing.T) {
 		switch r.Exit {
 		case -1:
 			killed++
-		case 0, 3, 4:
+		case 0, 3, 4, 5:
 			ended++
 			took = (took + time.Since(begun)) / 2
 		default:
 			t.Errorf("round %d: %s", round, r)
 		}
+		beside := "nothing"
+		if other != nil {
+			o := other.Wait()
+			if beside = o.String(); o.Exit != 0 && (o.Exit < 3 || o.Exit > 5) {
+				t.Errorf("round %d: %s", round, o)
+			}
+		}
 		l.expire()
 		l.verdict()
 		if t.Failed() {
-			t.Fatalf("round %d: %s by %s, killed %s: %s", round, verb, strategy, how, r)
+			t.Fatalf("round %d: %s by %s, killed %s: %s\nbeside %s", round, verb, strategy, how, r, beside)
 		}
 	}
 	t.Logf("%d runs were killed, %d ended before", killed, ended)
