@@ -4,7 +4,8 @@
 // Plan reads and decides, without a side effect; Execute does what a plan lists,
 // once. Nothing is deleted without a [manifest.PurgeGrant], which only the manifest
 // can make, nor without the rows having, under a lock, the fingerprint that was
-// archived and verified.
+// archived and verified, nor while an object of the copy or a message of it in
+// ClickHouse is missing.
 //
 //	verified --claim, grant--> purging --every row proven equal, deleted--> purged
 //	                              |

@@ -18,12 +18,13 @@ type Purger struct {
 	cfg      Config
 	store    *manifest.Store
 	tables   map[manifest.Shard]Table
+	cold     Cold
 	log      *slog.Logger
 	throttle *throttle
 }
 
 // New makes a Purger of the given tables.
-func New(cfg Config, store *manifest.Store, tables []Table, log *slog.Logger) (*Purger, error) {
+func New(cfg Config, store *manifest.Store, tables []Table, cold Cold, log *slog.Logger) (*Purger, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
@@ -31,7 +32,7 @@ func New(cfg Config, store *manifest.Store, tables []Table, log *slog.Logger) (*
 	if err != nil {
 		return nil, err
 	}
-	p := &Purger{cfg: cfg, store: store, tables: map[manifest.Shard]Table{}, log: log, throttle: t}
+	p := &Purger{cfg: cfg, store: store, tables: map[manifest.Shard]Table{}, cold: cold, log: log, throttle: t}
 	for _, t := range tables {
 		p.tables[t.Shard()] = t
 	}
@@ -291,6 +292,9 @@ func (w *work) do(ctx context.Context) error {
 		return err
 	}
 	if err := w.grants(ctx); err != nil {
+		return err
+	}
+	if err := w.present(ctx); err != nil {
 		return err
 	}
 	if err := w.cfg.step(StepGranted); err != nil {

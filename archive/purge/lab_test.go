@@ -96,13 +96,14 @@ type lab struct {
 	days     []snowflake.Day
 	original map[uint64]string // every row ever inserted by seed, by message ID
 	cold     map[uint64]map[uint64]string
+	stores   *stores
 }
 
 const tableName = "msg_content_00"
 
 func newLab(t *testing.T, partitioned bool, days, perDay int) *lab {
 	t.Helper()
-	l := &lab{t: t, dsn: stack.MySQL(t), original: map[uint64]string{}, cold: map[uint64]map[uint64]string{}}
+	l := &lab{t: t, dsn: stack.MySQL(t), original: map[uint64]string{}, cold: map[uint64]map[uint64]string{}, stores: newStores()}
 	l.db = stack.OpenMySQL(t, l.dsn)
 	ddl := "CREATE TABLE " + tableName + ` (msg_id BIGINT UNSIGNED NOT NULL, session_id BIGINT NOT NULL, seq BIGINT UNSIGNED NOT NULL,
 		status TINYINT NOT NULL DEFAULT 0, content MEDIUMTEXT NULL, create_time DATETIME(3) NOT NULL, PRIMARY KEY (msg_id), KEY s (session_id, seq)) ENGINE=InnoDB`
@@ -321,6 +322,7 @@ func (l *lab) archive(day int) manifest.Slice {
 		l.t.Fatal(err)
 	}
 	l.cold[s.ID] = rows
+	l.stores.add(c)
 	return l.slice(day)
 }
 
@@ -358,7 +360,7 @@ func (l *lab) purger(change func(*purge.Config), tables ...purge.Table) *purge.P
 	if tables == nil {
 		tables = []purge.Table{l.tab}
 	}
-	p, err := purge.New(c, l.store, tables, slog.New(slog.DiscardHandler))
+	p, err := purge.New(c, l.store, tables, l.stores, slog.New(slog.DiscardHandler))
 	if err != nil {
 		l.t.Fatal(err)
 	}

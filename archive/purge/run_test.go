@@ -264,7 +264,7 @@ func TestUnknownTableIsNamed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, byRows, 1, 20)
 	l.archiveAll()
-	p, err := purge.New(purge.Config{Owner: "w", Zone: time.UTC, Now: time.Now, Sleep: sleep}, l.store, nil, slog.New(slog.DiscardHandler))
+	p, err := purge.New(purge.Config{Owner: "w", Zone: time.UTC, Now: time.Now, Sleep: sleep}, l.store, nil, l.stores, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

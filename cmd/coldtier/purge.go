@@ -20,7 +20,7 @@ func (a *app) purgeCommand() *cobra.Command {
 		Long: `Delete the rows of slices that are verified, past purge.lag by the manifest
 database's clock, and not held. Every row is compared once more, under a lock,
 with what was archived; a slice that differs is left and copied again by the next
-archive. Only what the dry run lists is touched.`,
+archive. One whose objects or ClickHouse rows are no longer all there is left, too. Only what the dry run lists is touched.`,
 		Example: `  coldtier purge --dry-run
   coldtier purge
   coldtier purge --to 2026-05-31 --shard 'im_00.*'`,
@@ -36,7 +36,7 @@ archive. Only what the dry run lists is touched.`,
 }
 
 func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err error) {
-	p, err := a.open(ctx, need{warm: true, job: true})
+	p, err := a.open(ctx, need{warm: true, bucket: true, rows: true, job: true})
 	if err != nil {
 		return nil, err
 	}

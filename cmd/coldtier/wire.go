@@ -278,7 +278,7 @@ func (a *app) purger(p *parts) (*purge.Purger, error) {
 	return purge.New(purge.Config{
 		Owner: p.owner, Lag: c.Lag, Strategy: purge.Strategy(c.Strategy), RowsPerSecond: c.RowsPerSecond, MaxReplicaLag: c.MaxReplicaLag,
 		MaxThreadsRunning: c.MaxThreadsRunning, Hours: c.Hours, Zone: p.cfg.Source.Zone, Now: a.now, Sleep: sleep, Steps: stepHook(),
-	}, p.manifest, tables, a.log)
+	}, p.manifest, tables, cold{p}, a.log)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -367,6 +367,22 @@ type archiveTable struct{ *warm.Table }
 
 func (t archiveTable) EpochFits(ctx context.Context) error {
 	return also(t.Table.EpochFits(ctx), [2]error{warm.ErrEpoch, archive.ErrUnsafe})
+}
+
+// cold is the bucket and ClickHouse for purge.
+type cold struct{ *parts }
+
+func (c cold) Sizes(ctx context.Context, prefix string) (map[string]int64, error) {
+	sizes := map[string]int64{}
+	err := c.bucket.List(ctx, prefix, func(i bucket.Info) error {
+		sizes[i.Key] = i.Size
+		return nil
+	})
+	return sizes, err
+}
+
+func (c cold) Messages(ctx context.Context, id manifest.CopyID, s *message.Schema) (uint64, error) {
+	return c.rows.Messages(ctx, clickhouse.CopyID(id), s)
 }
 
 // purgeTable is a warm table for purge.
