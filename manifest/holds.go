@@ -124,18 +124,18 @@ func (s *Store) Holds(ctx context.Context, released bool) (all []Hold, err error
 	}
 	rows, err := s.db.QueryContext(ctx, "SELECT id, kind, subject, reason, placed_by, placed_at, released_by, released_at FROM holds WHERE source_id = ? AND (? OR released_at IS NULL) ORDER BY id", src, released)
 	if err != nil {
-		return nil, fmt.Errorf("list holds: %w", err)
+		return nil, fmt.Errorf("list the manifest's holds: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var h Hold
 		if err := rows.Scan(&h.ID, &h.Kind, &h.Subject, &h.Reason, &h.By, &h.At, &h.ReleasedBy, &h.ReleasedAt); err != nil {
-			return nil, fmt.Errorf("list holds: %w", err)
+			return nil, fmt.Errorf("list the manifest's holds: %w", err)
 		}
 		all = append(all, h)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list holds: %w", err)
+		return nil, fmt.Errorf("list the manifest's holds: %w", err)
 	}
 	return all, nil
 }

@@ -62,7 +62,7 @@ func (s *Store) schema(ctx context.Context, hash string) (*message.Schema, error
 	}
 	var definition []byte
 	if err := s.db.QueryRowContext(ctx, "SELECT definition FROM table_schemas WHERE hash = ?", hash).Scan(&definition); err != nil {
-		return nil, fmt.Errorf("read schema %s: %w", hash, err)
+		return nil, fmt.Errorf("read the manifest's schema %s: %w", hash, err)
 	}
 	m, err := message.ParseSchema(definition)
 	if err != nil {

@@ -31,11 +31,11 @@ func (s *Store) BeginRun(ctx context.Context, job, host string) (uint64, error) 
 	}
 	r, err := s.db.ExecContext(ctx, "INSERT INTO runs (source_id, job, host, started_at) VALUES (?, ?, ?, UTC_TIMESTAMP(6))", src, job, cut(host, 255))
 	if err != nil {
-		return 0, fmt.Errorf("begin a run of %s: %w", job, err)
+		return 0, fmt.Errorf("begin a run of %s in the manifest: %w", job, err)
 	}
 	id, err := r.LastInsertId()
 	if err != nil {
-		return 0, fmt.Errorf("begin a run of %s: %w", job, err)
+		return 0, fmt.Errorf("begin a run of %s in the manifest: %w", job, err)
 	}
 	return uint64(id), nil //nolint:gosec // counts from 1
 }
@@ -44,7 +44,7 @@ func (s *Store) BeginRun(ctx context.Context, job, host string) (uint64, error) 
 func (s *Store) EndRun(ctx context.Context, id uint64, outcome string, report any) error {
 	j, err := json.Marshal(report)
 	if err != nil {
-		return fmt.Errorf("end run %d: %w", id, err)
+		return fmt.Errorf("end run %d in the manifest: %w", id, err)
 	}
 	src, err := s.sourceOf(ctx, false)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Store) EndRun(ctx context.Context, id uint64, outcome string, report an
 	}
 	n, err := exec(ctx, s.db, "UPDATE runs SET ended_at = UTC_TIMESTAMP(6), outcome = ?, report = ? WHERE id = ? AND source_id = ? AND ended_at IS NULL", cut(outcome, 32), string(j), id, src)
 	if err != nil {
-		return fmt.Errorf("end run %d: %w", id, err)
+		return fmt.Errorf("end run %d in the manifest: %w", id, err)
 	}
 	if n == 0 {
 		return fmt.Errorf("end run %d: %w: it is no run that is under way", id, ErrState)
@@ -72,20 +72,20 @@ func (s *Store) LastRuns(ctx context.Context, job string, n int) (all []Run, err
 	}
 	rows, err := s.db.QueryContext(ctx, "SELECT id, job, host, started_at, ended_at, outcome, report FROM runs WHERE "+where+" ORDER BY id DESC LIMIT ?", append(args, n)...)
 	if err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
+		return nil, fmt.Errorf("list the manifest's runs: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var r Run
 		var report []byte
 		if err := rows.Scan(&r.ID, &r.Job, &r.Host, &r.Started, &r.Ended, &r.Outcome, &report); err != nil {
-			return nil, fmt.Errorf("list runs: %w", err)
+			return nil, fmt.Errorf("list the manifest's runs: %w", err)
 		}
 		r.Report = report
 		all = append(all, r)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list runs: %w", err)
+		return nil, fmt.Errorf("list the manifest's runs: %w", err)
 	}
 	return all, nil
 }
@@ -123,13 +123,13 @@ func (s *Store) Summary(ctx context.Context) (sum Summary, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT state, COUNT(*), CAST(SUM(row_count) AS UNSIGNED), CAST(SUM(bytes) AS UNSIGNED), MIN(day), MAX(day) FROM slices WHERE source_id = ? GROUP BY state "+
 		"ORDER BY FIELD(state, 'pending', 'copying', 'committed', 'verified', 'purging', 'purged')", src)
 	if err != nil {
-		return sum, fmt.Errorf("sum up slices: %w", err)
+		return sum, fmt.Errorf("sum up the manifest's slices: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var st StateSummary
 		if err := rows.Scan(&st.State, &st.Slices, &st.Rows, &st.Bytes, &st.First, &st.Last); err != nil {
-			return sum, fmt.Errorf("sum up slices: %w", err)
+			return sum, fmt.Errorf("sum up the manifest's slices: %w", err)
 		}
 		if st.State == Pending {
 			sum.OldestPending = &st.First
@@ -137,13 +137,13 @@ func (s *Store) Summary(ctx context.Context) (sum Summary, err error) {
 		sum.States = append(sum.States, st)
 	}
 	if err := rows.Err(); err != nil {
-		return sum, fmt.Errorf("sum up slices: %w", err)
+		return sum, fmt.Errorf("sum up the manifest's slices: %w", err)
 	}
 	if sum.Failed, err = s.listSlices(ctx, "s.source_id = ? AND s.failed = 1 ORDER BY s.day, s.db_name, s.table_name LIMIT ?", []any{src, maxFailed}, ""); err != nil {
 		return sum, err
 	}
 	if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM holds WHERE source_id = ? AND released_at IS NULL", src).Scan(&sum.Holds); err != nil {
-		return sum, fmt.Errorf("count holds: %w", err)
+		return sum, fmt.Errorf("count the manifest's holds: %w", err)
 	}
 	return sum, nil
 }

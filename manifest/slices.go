@@ -85,14 +85,14 @@ func (s *Store) Slices(ctx context.Context, f Filter) ([]Slice, error) {
 func (s *Store) listSlices(ctx context.Context, where string, args []any, glob string) (all []Slice, err error) {
 	rows, err := s.db.QueryContext(ctx, "SELECT "+sliceColumns+", "+heldSQL+" FROM slices s WHERE "+where, args...)
 	if err != nil {
-		return nil, fmt.Errorf("list slices: %w", err)
+		return nil, fmt.Errorf("list the manifest's slices: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
 		var held bool
 		sl, err := s.scanSlice(rows.Scan, &held)
 		if err != nil {
-			return nil, fmt.Errorf("list slices: %w", err)
+			return nil, fmt.Errorf("list the manifest's slices: %w", err)
 		}
 		sl.Held = held
 		if glob != "" {
@@ -103,7 +103,7 @@ func (s *Store) listSlices(ctx context.Context, where string, args []any, glob s
 		all = append(all, sl)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list slices: %w", err)
+		return nil, fmt.Errorf("list the manifest's slices: %w", err)
 	}
 	return all, nil
 }
@@ -164,7 +164,7 @@ func (s *Store) ensure(ctx context.Context, src uint32, list []Slice) (int, erro
 	created, err := exec(ctx, s.db, "INSERT IGNORE INTO slices (source_id, day, db_name, table_name, lo, hi, state) VALUES (?, ?, ?, ?, ?, ?, ?)"+
 		strings.Repeat(", (?, ?, ?, ?, ?, ?, ?)", len(missing)-1), args...)
 	if err != nil {
-		return 0, fmt.Errorf("make %d slices: %w", len(missing), err)
+		return 0, fmt.Errorf("make %d slices in the manifest: %w", len(missing), err)
 	}
 	if missing, err = s.missing(ctx, src, list); err == nil && len(missing) > 0 {
 		err = fmt.Errorf("slice %s was not made", missing[0].SliceKey)
@@ -185,7 +185,7 @@ func (s *Store) missing(ctx context.Context, src uint32, list []Slice) ([]Slice,
 	rows, err := s.db.QueryContext(ctx, "SELECT day, db_name, table_name, lo, hi FROM slices WHERE source_id = ? AND ("+one+
 		strings.Repeat(" OR "+one, len(list)-1)+")", args...)
 	if err != nil {
-		return nil, fmt.Errorf("look up slices: %w", err)
+		return nil, fmt.Errorf("look up the manifest's slices: %w", err)
 	}
 	defer func() { _ = rows.Close() }()
 	have := map[SliceKey][2]uint64{}
@@ -193,12 +193,12 @@ func (s *Store) missing(ctx context.Context, src uint32, list []Slice) ([]Slice,
 		k := SliceKey{Source: s.source}
 		var r [2]uint64
 		if err := rows.Scan(&k.Day, &k.Shard.Database, &k.Shard.Table, &r[0], &r[1]); err != nil {
-			return nil, fmt.Errorf("look up slices: %w", err)
+			return nil, fmt.Errorf("look up the manifest's slices: %w", err)
 		}
 		have[k] = r
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("look up slices: %w", err)
+		return nil, fmt.Errorf("look up the manifest's slices: %w", err)
 	}
 	var missing []Slice
 	for _, sl := range list {

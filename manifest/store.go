@@ -180,7 +180,7 @@ func (s *Store) sourceOf(ctx context.Context, create bool) (uint32, error) {
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look up source %s: %w", s.source, err)
+		return 0, fmt.Errorf("look up source %s in the manifest: %w", s.source, err)
 	}
 	s.mu.Lock()
 	s.sourceID = id

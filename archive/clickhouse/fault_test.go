@@ -228,6 +228,46 @@ func TestStalledInsertEndsAtTheDeadline(t *testing.T) {
 	wantEqual(t, readAll(t, direct, copyID("b"), s), rows)
 }
 
+// A server that hangs for good ends an insert after two tries of the time limit each,
+// and a read after one, without any deadline of the caller.
+func TestHangingServerDoesNotHangTheCaller(t *testing.T) {
+	t.Parallel()
+	s := schema(t)
+	ch := stack.NewClickHouse(t)
+	mustMigrate(t, open(t, ch, nil), false, s)
+	p := stack.NewProxy(t, ch.Addr)
+	ch.Addr = p.Addr
+	const limit = time.Second
+	d := open(t, ch, func(c *Config) { c.Timeout = limit })
+	i, err := d.Insert(testContext(t), copyID("a"), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := plain(t, s, 10, 10)
+	if err := i.Write(testContext(t), rows, 0, rows.Len()); err != nil {
+		t.Fatal(err)
+	}
+	p.Stall()
+	var wg sync.WaitGroup
+	for what, hang := range map[string]func() error{
+		"insert": func() error { return i.Close(testContext(t)) },
+		"read": func() error {
+			return d.ReadCopy(testContext(t), copyID("b"), s, func(*message.Batch) error { return nil })
+		},
+		"drop": func() error { return d.Drop(testContext(t), copyID("b")) },
+	} {
+		wg.Go(func() {
+			start := time.Now()
+			err := hang()
+			// A connection that is made for it waits for its handshake by a limit of its own.
+			if took := time.Since(start); !errors.Is(err, ErrTimeout) || took < limit || took > 2*(limit+dialTimeout) {
+				t.Errorf("a hanging %s ended after %s with %v", what, took, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // A server that is away: a bounded number of tries, an error that says what to look at.
 func TestServerAway(t *testing.T) {
 	t.Parallel()

@@ -129,13 +129,20 @@ func (i *Inserter) flush(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("insert of %s: %w", i.id, err)
 	}
-	const tries = 6
+	const (
+		tries   = 6
+		stalled = 2 // tries that took all of the time limit: a server that hangs must not hang its caller for tries times that
+	)
+	timeouts := 0
 	for try := 1; ; try++ {
 		if err = i.send(ctx, columns); err == nil {
 			break
 		}
 		f := classify(ctx, err)
-		if errors.Is(err, ErrBadValue) || ctx.Err() != nil || !f.retry || try == tries {
+		if errors.Is(f.sentinel, ErrTimeout) {
+			timeouts++
+		}
+		if errors.Is(err, ErrBadValue) || ctx.Err() != nil || !f.retry || try == tries || timeouts == stalled {
 			return fmt.Errorf("insert of %d rows of %s, try %d: %w", n, i.id, try, tell(ctx, err))
 		}
 		wait := i.d.retryWait << (try - 1)
