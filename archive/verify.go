@@ -364,7 +364,12 @@ func (v *Verifier) slice(ctx context.Context, s manifest.Slice, o *VerifyOutcome
 		}
 		return lease.Release(clean, s.State)
 	default:
-		return v.load(ctx, s, o)
+		err := v.load(ctx, s, o)
+		if errors.Is(err, errSetBack) && s.State == manifest.Purged {
+			err = errors.Join(err, v.Manifest.ReopenLate(ctx, s.ID))
+			o.State = manifest.Pending
+		}
+		return err
 	}
 }
 
@@ -374,5 +379,23 @@ func (v *Verifier) load(ctx context.Context, s manifest.Slice, o *VerifyOutcome)
 		return err
 	}
 	o.Rows, o.Bytes = c.Fingerprint().Rows, c.Bytes()
-	return v.Check(ctx, c)
+	return errors.Join(v.Check(ctx, c), v.newest(ctx, s))
+}
+
+// errSetBack says that the manifest does not know the newest generation.
+var errSetBack = fmt.Errorf("%w: the manifest was set back", ErrMismatch)
+
+// newest looks whether the bucket has the commit record of a later generation than
+// the manifest. A manifest that was set back to a backup lacks it, and what that
+// generation alone holds nobody would read. The next archive run takes it over.
+func (v *Verifier) newest(ctx context.Context, s manifest.Slice) error {
+	key := manifest.RecordKey(s.SliceKey, s.NextGeneration())
+	_, err := v.Objects.Get(ctx, key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for a later commit record: %w", err)
+	}
+	return fmt.Errorf("%w: the bucket has the commit record %s, the manifest knows generation %d", errSetBack, key, s.Generation)
 }
