@@ -100,7 +100,7 @@ func (f *Fetcher) cursorOf(ctx context.Context, q Query) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	w := walk{f: f, q: Query{Conversation: q.Conversation}, newest: true}
+	w := walk{f: f, q: Query{Conversation: q.Conversation, From: q.From}, newest: true}
 	cursor := uint64(0)
 	for _, ref := range refs {
 		if ref.Schema.Role(message.Sequence) < 0 {
@@ -110,7 +110,7 @@ func (f *Fetcher) cursorOf(ctx context.Context, q Query) (uint64, error) {
 	}
 	w.order()
 	for _, p := range w.parts {
-		rows, err := w.read(ctx, p)
+		rows, err := w.all(ctx, p)
 		if err != nil {
 			return 0, fmt.Errorf("look for message %d: %w", id, err)
 		}

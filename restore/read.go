@@ -34,6 +34,39 @@ func (w *walk) read(ctx context.Context, p part) ([]Row, error) {
 	return w.select1(b, FromBucket), nil
 }
 
+// all reads a part whole, from ClickHouse where the bucket may not be asked or does
+// not give it.
+func (w *walk) all(ctx context.Context, p part) ([]Row, error) {
+	var damage error
+	if w.q.From != FromClickHouse {
+		rows, err := w.read(ctx, p)
+		if err == nil || w.q.From == FromBucket || ctx.Err() != nil {
+			return rows, err
+		}
+		damage = err
+	}
+	var after, before *uint64
+	if p.min > 0 {
+		n := p.min - 1
+		after = &n
+	}
+	if p.max < math.MaxUint64 {
+		n := p.max + 1
+		before = &n
+	}
+	w.queries++
+	id := manifest.CopyID{Shard: p.ref.Slice.Shard, Day: p.ref.Slice.Day, Generation: p.ref.Generation, Attempt: p.ref.Attempt}
+	b, err := w.f.Rows.Page(ctx, []manifest.CopyID{id}, p.ref.Schema, w.q.Conversation, after, before, int(p.rows)+1, w.newest)
+	if err != nil {
+		return nil, errors.Join(damage, err)
+	}
+	rows := w.select1(b, FromClickHouse)
+	if err := w.whole([]part{p}, rows, after, before); err != nil {
+		return nil, errors.Join(damage, err)
+	}
+	return rows, nil
+}
+
 // select1 gives a batch's rows of the conversation inside the anchor, in page order.
 func (w *walk) select1(b *message.Batch, from Store) []Row {
 	var rows []Row
