@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,6 +69,11 @@ func (v *Verifier) Check(ctx context.Context, c *manifest.Copy) error {
 // objects reads all objects of a copy, several at once, and gives their batches
 // with their fingerprints to fn, which may be called from several goroutines.
 func (v *Verifier) objects(ctx context.Context, c *manifest.Copy, fn func(*message.Batch, message.Fingerprint) error) error {
+	return v.eachObject(ctx, c, func(ctx context.Context, o *manifest.Object) error { return v.object(ctx, c, o, fn) })
+}
+
+// eachObject calls fn for all objects of a copy, several at once.
+func (v *Verifier) eachObject(ctx context.Context, c *manifest.Copy, fn func(context.Context, *manifest.Object) error) error {
 	g, each := errgroup.WithContext(ctx) // Wait ends each, but not ctx
 	g.SetLimit(max(4, v.cfg.Uploads/v.cfg.Workers))
 	limit := v.cfg.perSlice() / 4
@@ -80,7 +86,7 @@ func (v *Verifier) objects(ctx context.Context, c *manifest.Copy, fn func(*messa
 		}
 		g.Go(func() error {
 			defer memory.Release(weight)
-			if err := v.object(each, c, &c.Objects[i], fn); err != nil {
+			if err := fn(each, &c.Objects[i]); err != nil {
 				return fmt.Errorf("object %s: %w", c.Objects[i].Key, err)
 			}
 			return nil
@@ -244,25 +250,51 @@ func (s *spanChecker) end() error {
 	return nil
 }
 
-// readBack gives all rows of a committed copy, from the bucket or, where that has
-// lost or damaged an object, from ClickHouse. fn is called from one goroutine at a
+// readBack gives all rows of a committed copy, from the bucket or, of the objects
+// that it has lost or damaged, from ClickHouse. fn is called from one goroutine at a
 // time. The caller compares the fingerprint.
 func (v *Verifier) readBack(ctx context.Context, c *manifest.Copy, fn func(*message.Batch) error) error {
 	// Look before the first row is handed on: fn cannot take rows back.
-	err := v.objects(ctx, c, func(*message.Batch, message.Fingerprint) error { return nil })
-	switch {
-	case err == nil:
-		var mu sync.Mutex
-		return v.objects(ctx, c, func(b *message.Batch, _ message.Fingerprint) error {
-			mu.Lock()
-			defer mu.Unlock()
-			return fn(b)
-		})
-	case errors.Is(err, ErrMismatch):
-		v.Log.Error("objects of a committed generation are damaged; its rows are taken from ClickHouse", "slice", c.SliceKey.String(), "generation", c.Generation, "error", err)
-		return v.Rows.ReadCopy(ctx, c.ID(), c.Schema, fn)
+	var mu sync.Mutex
+	damaged, lost := map[string]bool{}, map[string]bool{} // objects, conversations
+	err := v.eachObject(ctx, c, func(ctx context.Context, o *manifest.Object) error {
+		err := v.object(ctx, c, o, func(*message.Batch, message.Fingerprint) error { return nil })
+		if !errors.Is(err, ErrMismatch) {
+			return err
+		}
+		v.Log.Error("an object of a committed generation is damaged; its rows are taken from ClickHouse", "slice", c.SliceKey.String(), "generation", c.Generation, "key", o.Key, "error", err)
+		mu.Lock()
+		defer mu.Unlock()
+		damaged[o.Key] = true
+		for _, s := range o.Segs {
+			lost[string(s.Conversation)] = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return err
+	good := *c
+	good.Objects = slices.DeleteFunc(slices.Clone(c.Objects), func(o manifest.Object) bool { return damaged[o.Key] })
+	err = v.objects(ctx, &good, func(b *message.Batch, _ message.Fingerprint) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return fn(b)
+	})
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	return v.Rows.ReadCopy(ctx, c.ID(), c.Schema, func(b *message.Batch) error {
+		kept := message.NewBatch(b.Schema())
+		for i := range b.Len() {
+			if lost[string(b.Conversation(i))] {
+				if err := kept.AppendFrom(b, i); err != nil {
+					return err
+				}
+			}
+		}
+		return fn(kept)
+	})
 }
 
 // VerifyOutcome is what became of one slice in a verification.
