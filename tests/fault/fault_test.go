@@ -38,9 +38,9 @@ const lease = 2 * time.Second
 func setup(t *testing.T, server, strategy string, messages int) *env {
 	t.Helper()
 	my, s3, ch := addrs(t)
-	seed := rand.Uint64() //nolint:gosec // test data
+	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	e := &env{server: server, strategy: strategy, rng: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // test data
+	e := &env{server: server, strategy: strategy, rng: rand.New(rand.NewPCG(seed, 1))}
 	o := harness.Options{Partitioned: strategy == "partition", Strategy: strategy, Seed: seed, Messages: messages,
 		Config: map[string]string{"manifest": "lease: " + lease.String()}}
 	switch server {
