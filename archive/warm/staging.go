@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/manifest"
 )
 
 // maxName is the longest table name.
@@ -30,6 +31,27 @@ func (t *Table) stagingError(name string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("table %s: staging table %s: %w", t.shard, name, err)
+}
+
+// Stagings lists the staging tables that are there, whoever made them.
+func (w *Warm) Stagings(ctx context.Context) (all []manifest.Shard, err error) {
+	for _, d := range w.databases {
+		s, err := d.session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		err = s.rows(ctx, "SELECT TABLE_NAME AS n FROM information_schema.TABLES WHERE TABLE_SCHEMA = "+literal(d.name)+" ORDER BY TABLE_NAME", func(v [][]byte) error {
+			if name := string(v[0]); strings.HasPrefix(name, StagingPrefix) {
+				all = append(all, manifest.Shard{Database: d.name, Table: name})
+			}
+			return nil
+		})
+		s.close(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("database %s: list staging tables: %w", d.where, err)
+		}
+	}
+	return all, nil
 }
 
 // StagingExists says whether a staging table is there.

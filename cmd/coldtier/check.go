@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/manifest"
 )
 
 func (a *app) checkCommand() *cobra.Command {
@@ -121,12 +123,44 @@ func (a *app) checkWarm(ctx context.Context, p *parts, r *checkResult) {
 		}
 		r.add(l, "warm", "%s", f)
 	}
+	if err := strayStagings(ctx, p, r); err != nil {
+		r.fail("warm", err)
+	}
 	// The findings name what is wrong; whether it forbids to go on is asked here.
 	for _, t := range p.tables {
 		for _, err := range []error{a.clockAgrees(ctx, "database "+t.Shard().Database, t.Now), t.EpochFits(ctx)} {
 			r.unsafe = r.unsafe || errors.Is(setup(err), errUnsafe)
 		}
 	}
+}
+
+// strayStagings names the staging tables of partition exchanges that no slice knows of,
+// as after a manifest that was set back: they may hold rows that are nowhere else. A
+// slice names its table before it is made and until it is gone, so that those of a
+// purge that runs now are not among them.
+func strayStagings(ctx context.Context, p *parts, r *checkResult) error {
+	if p.manifest == nil {
+		return nil
+	}
+	before, err := p.warm.Stagings(ctx)
+	if err != nil || len(before) == 0 {
+		return err
+	}
+	list, err := p.manifest.Slices(ctx, manifest.Filter{States: []manifest.State{manifest.Purging}})
+	if err != nil {
+		return err
+	}
+	still, err := p.warm.Stagings(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range before {
+		named := slices.ContainsFunc(list, func(s manifest.Slice) bool { return s.Shard.Database == t.Database && s.Staging == t.Table })
+		if !named && slices.Contains(still, t) {
+			r.add(levelWarn, "warm", "staging table %s holds a partition that a purge took out of a table, and no slice names it: compare its rows with the table's, put back those that it lacks, then drop it", t)
+		}
+	}
+	return nil
 }
 
 func (a *app) checkBucket(ctx context.Context, p *parts, r *checkResult) {
