@@ -37,10 +37,10 @@ type Plan struct {
 
 // Plan lists the slices that are old enough and not yet copied and verified.
 //
-// Every day from the first to the youngest that is old enough gets a slice in
-// every table, also one without rows, so that "nothing there" and "not looked at"
-// differ. The first day is the oldest that any table of the source has rows or
-// slices for, or the selection's From.
+// Every day of a table from its first to the youngest that is old enough gets a
+// slice, also one without rows, so that "nothing there" and "not looked at" differ.
+// A table's first day is the oldest that it has rows or slices for, or the
+// selection's From.
 func (a *Archiver) Plan(ctx context.Context, sel Selection) (*Plan, error) {
 	now, err := a.Manifest.Now(ctx)
 	if err != nil {
@@ -78,21 +78,16 @@ func (a *Archiver) Plan(ctx context.Context, sel Selection) (*Plan, error) {
 	if len(tables) == 0 {
 		return nil, fmt.Errorf("no warm table matches shard %q", sel.Shard)
 	}
-	first := newest
-	for _, td := range tables {
-		if td.first.Before(first) {
-			first = td.first
-		}
-	}
-	if sel.From != nil {
-		first = *sel.From
-	}
 	last := newest
 	if sel.To != nil {
 		last = *sel.To
 	}
 	p := &Plan{Newest: newest}
 	for _, td := range tables {
+		first := td.first
+		if sel.From != nil {
+			first = *sel.From
+		}
 		work, err := a.work(td, first, last)
 		if err != nil {
 			return nil, fmt.Errorf("table %s: %w", td.table.Shard(), err)

@@ -50,7 +50,7 @@ func (q Query) validate() error {
 	switch {
 	case set > 1:
 		return errors.New("a page is before a cursor, after one, or around a message: choose one")
-	case len(q.Conversation) == 0:
+	case q.Conversation == nil: // an ID may be the empty string
 		return errors.New("no conversation is given")
 	case q.Limit < 0:
 		return fmt.Errorf("limit %d: want at least 1", q.Limit)

@@ -46,6 +46,13 @@ const (
 	maxUnclear     = 3               // lost answers for one chunk before the slice is left
 )
 
+// Progress is told how a run goes.
+type Progress interface {
+	Slices(n int)       // so many slices are to be done
+	Rows(n int)         // so many more rows were deleted
+	SliceDone(rows int) // one more slice is done, or left
+}
+
 // Config says what may be deleted and how fast.
 type Config struct {
 	Owner             string         // names this process in leases
@@ -60,12 +67,18 @@ type Config struct {
 	Now               func() time.Time
 	Sleep             func(ctx context.Context, d time.Duration) error // waits, or ends early with the context's error
 
+	// Progress, when not nil, is told how the run goes.
+	Progress Progress
+
 	// Steps is called at each named step (StepNames); an error ends the run as
 	// a crash would, with nothing cleaned up. Nil except in tests.
 	Steps func(step string) error
 }
 
 func (c *Config) validate() error {
+	if c.Progress == nil {
+		c.Progress = nobody{}
+	}
 	switch c.Strategy {
 	case "":
 		c.Strategy = Auto
@@ -134,3 +147,10 @@ func (c *Config) step(name string) error {
 	}
 	return nil
 }
+
+// nobody watches the progress.
+type nobody struct{}
+
+func (nobody) Slices(int)    {}
+func (nobody) Rows(int)      {}
+func (nobody) SliceDone(int) {}

@@ -83,6 +83,7 @@ func (p *Purger) Execute(ctx context.Context, plan *Plan) (*Report, error) {
 	if _, err := p.manifestNow(ctx); err != nil {
 		return rep, err
 	}
+	p.cfg.Progress.Slices(plan.Slices())
 	e := &execution{Purger: p, rep: rep, halted: map[string]error{}, before: map[uint64]uint64{}}
 	locked, err := e.jobs(ctx, plan.Jobs, true)
 	if err == nil && len(locked) > 0 {
@@ -115,6 +116,7 @@ func (e *execution) jobs(ctx context.Context, jobs []Job, another bool) (locked 
 		if err := e.stopped(ctx, job); err != nil {
 			for _, s := range job.Slices {
 				e.rep.add(Result{SliceKey: s.SliceKey, Strategy: job.Strategy, Outcome: outcome(err), Reason: err.Error(), Rows: e.before[s.ID]})
+				e.cfg.Progress.SliceDone(0)
 			}
 			continue
 		}
@@ -134,6 +136,7 @@ func (e *execution) jobs(ctx context.Context, jobs []Job, another bool) (locked 
 			r.Rows += e.before[job.Slices[i].ID]
 			e.rep.add(r)
 			e.logResult(ctx, r)
+			e.cfg.Progress.SliceDone(int(r.Rows)) //nolint:gosec // a count of rows
 		}
 		switch {
 		case errors.Is(err, ErrThrottled) || errors.Is(err, ErrHours):
@@ -168,7 +171,7 @@ func (e *execution) stopped(ctx context.Context, job Job) error {
 }
 
 func (p *Purger) logResult(ctx context.Context, r Result) {
-	level := slog.LevelInfo
+	level := slog.LevelDebug // the report has it
 	if r.Outcome != Purged {
 		level = slog.LevelWarn
 	}

@@ -218,6 +218,7 @@ func (w *work) dropped(ctx context.Context, units []*unit, now bool) error {
 	for _, u := range units {
 		if now {
 			u.rows = u.warm().Rows
+			w.cfg.Progress.Rows(int(u.rows)) //nolint:gosec // a slice's
 		}
 		u.by = Partition
 		if err := w.purged(ctx, u); err != nil {

@@ -123,6 +123,7 @@ func (w *work) deletedAlready(ctx context.Context, c manifest.Chunk) (bool, erro
 func (w *work) recorded(ctx context.Context, u *unit, c manifest.Chunk, now bool) error {
 	if now {
 		u.rows += c.Warm.Rows
+		w.cfg.Progress.Rows(int(c.Warm.Rows)) //nolint:gosec // a chunk's
 	}
 	if err := u.grant.ChunkState(ctx, c.Seq, manifest.ChunkDeleted); err != nil {
 		return err

@@ -48,8 +48,6 @@ UTF-8 is in base64, and its column is then listed in the message's "base64".`,
 		switch {
 		case limit < 1:
 			return nil, usage("--limit %d: want at least 1", limit)
-		case conversation == "":
-			return nil, usage("--conversation: want an ID")
 		case q.From != restore.FromAny && q.From != restore.FromBucket && q.From != restore.FromClickHouse:
 			return nil, usage("--from %q: want auto, s3 or clickhouse", from)
 		}

@@ -41,7 +41,12 @@ func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err err
 		return nil, err
 	}
 	defer func() { err = joinClose(err, p) }()
-	pu, err := a.purger(p)
+	m := &meter{}
+	if !a.dryRun {
+		m = a.newMeter("purge")
+		defer m.end()
+	}
+	pu, err := a.purger(p, m)
 	if err != nil {
 		return nil, setup(err)
 	}
@@ -57,6 +62,7 @@ func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err err
 		rep, err = pu.Execute(ctx, plan)
 		return rep, err
 	})
+	m.end()
 	if rep == nil {
 		return nil, err
 	}

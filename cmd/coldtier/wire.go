@@ -269,7 +269,7 @@ func (a *app) verifier(p *parts) *archive.Verifier {
 	return archive.NewVerifier(a.archiveDeps(p), archiveConfig(p.cfg))
 }
 
-func (a *app) purger(p *parts) (*purge.Purger, error) {
+func (a *app) purger(p *parts, progress purge.Progress) (*purge.Purger, error) {
 	c := p.cfg.Purge
 	var tables []purge.Table
 	for _, t := range p.tables {
@@ -277,7 +277,7 @@ func (a *app) purger(p *parts) (*purge.Purger, error) {
 	}
 	return purge.New(purge.Config{
 		Owner: p.owner, Lag: c.Lag, Strategy: purge.Strategy(c.Strategy), RowsPerSecond: c.RowsPerSecond, MaxReplicaLag: c.MaxReplicaLag,
-		MaxThreadsRunning: c.MaxThreadsRunning, Hours: c.Hours, Zone: p.cfg.Source.Zone, Now: a.now, Sleep: sleep, Steps: stepHook(),
+		MaxThreadsRunning: c.MaxThreadsRunning, Hours: c.Hours, Zone: p.cfg.Source.Zone, Now: a.now, Sleep: sleep, Progress: progress, Steps: stepHook(),
 	}, p.manifest, tables, cold{p}, a.log)
 }
 
