@@ -17,6 +17,9 @@
 //     Its token grows with every claim and fences all writes.
 //   - grant: the right to delete a slice's rows from warm (PurgeGrant).
 //   - hold: a mark that forbids deleting until it is released.
+//   - identity: what tells a manifest of a source from all others (Store.Identity).
+//     owner mark: the object that holds it in the bucket (OwnerKey), so that two
+//     manifests never take each other's commit records for their own.
 //   - lag: how long verified rows stay in warm.
 //
 // # States

@@ -52,6 +52,10 @@ func ConversationKey(k SliceKey, generation uint32, attempt string, conversation
 	return ObjectPrefix(k, generation, attempt) + "conv=" + escape(conversation) + ".parquet"
 }
 
+// OwnerKey is the key of the owner mark: it says which manifest a source's copies
+// under the bucket's prefix belong to.
+func OwnerKey(source string) string { return "manifest/owner=" + escape([]byte(source)) + ".json" }
+
 // RecordKey is the key of the commit record of a generation.
 func RecordKey(k SliceKey, generation uint32) string {
 	return "manifest/day=" + k.Day.String() + "/shard=" + shardName(k.Shard) + ".g" + strconv.FormatUint(uint64(generation), 10) + ".parquet"

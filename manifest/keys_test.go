@@ -10,6 +10,8 @@ func TestKeys(t *testing.T) {
 	k := testKey(1)
 	for _, c := range []struct{ got, want string }{
 		{RecordKey(k, 3), "manifest/day=2026-05-01/shard=im_00.msg_00.g3.parquet"},
+		{OwnerKey("im"), "manifest/owner=im.json"},
+		{OwnerKey("im/ä b"), "manifest/owner=im%2F%C3%A4%20b.json"},
 		{ConversationKey(k, 3, "7-abc", []byte("a b/ä%.~")), "messages/day=2026-05-01/shard=im_00.msg_00/g3-7-abc/conv=a%20b%2F%C3%A4%25.%7E.parquet"},
 		{ConversationKey(k, 3, "7-abc", []byte("..")), "messages/day=2026-05-01/shard=im_00.msg_00/g3-7-abc/conv=...parquet"},
 		{ObjectPrefix(k, 3, "7-abc"), "messages/day=2026-05-01/shard=im_00.msg_00/g3-7-abc/"},

@@ -47,8 +47,9 @@ func (s *Store) provider() (*goose.Provider, error) {
 	return p, nil
 }
 
-// Migrate creates or upgrades the manifest's tables and gives the names of the
-// migrations it ran; with dryRun it changes nothing and gives those it would run.
+// Migrate creates or upgrades the manifest's tables, enters the source, and gives the
+// names of the migrations it ran; with dryRun it changes nothing and gives those it
+// would run.
 // Any number of processes may call it at once.
 func (s *Store) Migrate(ctx context.Context, dryRun bool) ([]string, error) {
 	p, err := s.provider()
@@ -70,7 +71,8 @@ func (s *Store) Migrate(ctx context.Context, dryRun bool) ([]string, error) {
 	if err != nil {
 		return names, fmt.Errorf("migrate the manifest: %w", err)
 	}
-	return names, nil
+	_, err = s.sourceOf(ctx, true)
+	return names, err
 }
 
 // pending lists the migrations that are not in the database. It reads the version

@@ -54,7 +54,7 @@ func TestDryMigrationChangesNothing(t *testing.T) {
 		t.Errorf("%d tables, %v", tables, err)
 	}
 	// A migration that died after some of its statements is run again.
-	if _, err := s.db.ExecContext(ctx, "CREATE TABLE sources (id INT UNSIGNED NOT NULL AUTO_INCREMENT, name VARCHAR(64) NOT NULL, PRIMARY KEY (id), UNIQUE KEY name (name)) DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"); err != nil {
+	if _, err := s.db.ExecContext(ctx, "CREATE TABLE sources (id INT UNSIGNED NOT NULL AUTO_INCREMENT, name VARCHAR(64) NOT NULL, identity CHAR(36) NOT NULL, PRIMARY KEY (id), UNIQUE KEY name (name)) DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"); err != nil {
 		t.Fatal(err)
 	}
 	if names, err := s.Migrate(ctx, false); err != nil || len(names) != 1 {

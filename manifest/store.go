@@ -175,7 +175,7 @@ func (s *Store) sourceOf(ctx context.Context, create bool) (uint32, error) {
 		if !create {
 			return 0, nil
 		}
-		if _, err = s.db.ExecContext(ctx, "INSERT IGNORE INTO sources (name) VALUES (?)", s.source); err == nil {
+		if _, err = s.db.ExecContext(ctx, "INSERT IGNORE INTO sources (name, identity) VALUES (?, ?)", s.source, newIdentity()); err == nil {
 			err = s.db.QueryRowContext(ctx, find, s.source).Scan(&id)
 		}
 	}

@@ -56,6 +56,9 @@ func (a *app) archive(ctx context.Context, sel archive.Selection) (_ result, err
 	defer m.end()
 	var rep *archive.Report
 	err = a.recorded(ctx, p, "archive", func() (any, error) {
+		if err := p.claimOwner(ctx); err != nil {
+			return nil, err
+		}
 		if rep, err = ar.Run(ctx, plan, m); err != nil {
 			return nil, err
 		}

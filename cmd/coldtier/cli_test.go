@@ -72,7 +72,6 @@ func TestUsage(t *testing.T) {
 		{"frob"}, {"id"}, {"--frob", "status"}, {"status", "extra"}, {"--output", "xml", "status"}, {"--log-format", "xml", "status"},
 		{"archive", "--day", "2026-05-01", "--from", "2026-05-01"}, {"archive", "--day", "1. Mai"}, {"archive", "--from", "2026-05-02", "--to", "2026-05-01"},
 		{"purge", "--shard", "x["}, {"fetch"}, {"fetch", "--conversation", "1", "--before", "1", "--after", "2"}, {"fetch", "--conversation", "1", "--before", "x"},
-		{"fetch", "--conversation", "1", "--limit", "0"}, {"fetch", "--conversation", "1", "--from", "tape"}, {"fetch", "--conversation", ""},
 		{"hold", "add", "--reason", "x"}, {"hold", "add", "--shard", "a.b", "--reason", "x"}, {"hold", "add", "--conversation", "1"},
 		{"hold", "add", "--shard", "a", "--day", "2026-05-01", "--reason", "x"}, {"hold", "add", "--conversation", "1", "--sender", "2", "--reason", "x"},
 		{"hold", "release"}, {"hold", "release", "x"}, {"hold", "frob"}, {"status", "--runs", "-1"},

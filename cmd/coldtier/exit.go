@@ -72,7 +72,7 @@ func verdicts() []verdict {
 	return []verdict{
 		{exitUsage, kindUsage, []error{errUsage, archive.ErrTooYoung}},
 		{exitPartial, kindPartial, []error{errPartial, purge.ErrPartly}},
-		{exitRefused, kindRefused, []error{errUnsafe, archive.ErrMismatch, archive.ErrUnsafe, purge.ErrDrift, purge.ErrRefused, manifest.ErrHeld, manifest.ErrLag}},
+		{exitRefused, kindRefused, []error{errUnsafe, archive.ErrMismatch, archive.ErrUnsafe, archive.ErrForeign, archive.ErrUnowned, purge.ErrDrift, purge.ErrRefused, manifest.ErrHeld, manifest.ErrLag}},
 		{exitLeased, kindLeased, []error{manifest.ErrLeased, purge.ErrLeased}},
 		{exitFailed, kindInterrupted, []error{errInterrupted, context.Canceled}},
 		{exitUsage, kindSetup, []error{errSetup}},

@@ -27,8 +27,9 @@ import (
 // maxSkew is how far the clocks of this machine and of a database may be apart.
 const maxSkew = time.Minute
 
-// need says which parts a verb works with. A job also insists on clocks that agree;
-// looking, and above all placing a hold, must be possible whatever the clocks say.
+// need says which parts a verb works with. A job also insists on clocks that agree and
+// on a bucket that belongs to its manifest; looking, and above all placing a hold, must
+// be possible whatever the clocks say.
 type need struct{ warm, bucket, rows, job bool }
 
 // parts are what a verb works with. The manifest is always there.
@@ -39,6 +40,7 @@ type parts struct {
 	tables   []*warm.Table
 	bucket   *bucket.Bucket
 	rows     *clickhouse.DB
+	unowned  error  // not nil: the bucket lacks the owner mark, says a job's open
 	owner    string // names this process in leases
 	closers  []io.Closer
 }
@@ -94,9 +96,12 @@ func (a *app) open(ctx context.Context, n need) (_ *parts, err error) {
 		if err := a.openBucket(ctx, p); err != nil {
 			return nil, err
 		}
-		// A get of what is not there tells a missing bucket from a missing object.
-		if _, err := p.bucket.Get(ctx, "check/none"); err != nil && !errors.Is(err, bucket.ErrNotFound) {
-			return nil, err
+		if n.job {
+			if err := p.checkOwner(ctx); err != nil {
+				return nil, err
+			}
+		} else if _, err := p.bucket.Get(ctx, "check/none"); err != nil && !errors.Is(err, bucket.ErrNotFound) {
+			return nil, err // a get of what is not there tells a missing bucket from a missing object
 		}
 	}
 	if n.rows {
@@ -110,7 +115,7 @@ func (a *app) open(ctx context.Context, n need) (_ *parts, err error) {
 // setup marks an error of the set-up: of the configuration or the surroundings, or
 // one of those that forbid to go on.
 func setup(err error) error {
-	for _, unsafe := range []error{errUnsafe, warm.ErrEpoch, bucket.ErrClockSkew} {
+	for _, unsafe := range []error{errUnsafe, warm.ErrEpoch, bucket.ErrClockSkew, archive.ErrForeign} {
 		if errors.Is(err, unsafe) {
 			return mark(err, errUnsafe)
 		}

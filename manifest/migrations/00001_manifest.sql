@@ -4,9 +4,11 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 
+-- identity: random; the owner mark in the bucket holds it, too.
 CREATE TABLE IF NOT EXISTS sources (
-    id   INT UNSIGNED NOT NULL AUTO_INCREMENT,
-    name VARCHAR(64) NOT NULL,
+    id       INT UNSIGNED NOT NULL AUTO_INCREMENT,
+    name     VARCHAR(64) NOT NULL,
+    identity CHAR(36) NOT NULL,
     PRIMARY KEY (id),
     UNIQUE KEY name (name)
 ) DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
