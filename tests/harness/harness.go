@@ -62,6 +62,7 @@ type Options struct {
 	Source      chat.Source       // instead of invented chat
 	Lag         string            // "0s" unless set
 	Strategy    string            // "auto" unless set
+	Replica     string            // DSN of a replica of the warm server
 	Config      map[string]string // more lines of a section, by its name: "archive": "memory: 64MiB"
 	// Through these the program reaches the servers, instead of directly (see stack.Proxy).
 	MySQLAddr, S3Endpoint, ClickHouseAddr string
@@ -166,6 +167,7 @@ func (e *Env) configure() {
   snowflake: {epoch: 2015-01-01T00:00:00Z, time_shift: 22}
   databases:
     - dsn: %q
+      replicas: [%s]
   tables: [msg_content_*]
   columns: {message_id: msg_id, conversation_id: session_id, sequence: seq, sender_id: sender_id,
             message_type: msg_type, status: status, content: content, created_at: create_time}
@@ -185,7 +187,7 @@ func (e *Env) configure() {
 %spurge:
   lag: %s
   strategy: %s
-%s`, through(e.WarmDSN, o.MySQLAddr), more("source"), through(e.Manifest, or(o.ManifestAddr, o.MySQLAddr)), more("manifest"), e.S3.Bucket, or(o.S3Endpoint, e.S3.Endpoint), more("bucket"),
+%s`, through(e.WarmDSN, o.MySQLAddr), o.Replica, more("source"), through(e.Manifest, or(o.ManifestAddr, o.MySQLAddr)), more("manifest"), e.S3.Bucket, or(o.S3Endpoint, e.S3.Endpoint), more("bucket"),
 		or(o.ClickHouseAddr, e.ClickHouse.Addr), e.ClickHouse.Protocol, e.ClickHouse.Database, more("clickhouse"), e.after(), more("archive"),
 		or(o.Lag, "0s"), or(o.Strategy, "auto"), more("purge"))
 	e.Config = filepath.Join(e.T.TempDir(), "coldtier.yaml")

@@ -23,13 +23,16 @@ type Server struct {
 	name  string // of its script in servers/
 	state string // folder
 	pid   int    // 0 when it does not run
+
+	environ []string // of its script
 }
 
-// StartMariaDB starts a MariaDB of the test's own. It has no database yet.
-func StartMariaDB(t testing.TB) *Server {
+// StartMariaDB starts a MariaDB of the test's own, with more flags of mariadbd if
+// need be. It has no database yet.
+func StartMariaDB(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	env(t, "COLDTIER_TEST_MYSQL")
-	return start(t, "mariadb")
+	return start(t, "mariadb", "MARIADB_EXTRA="+strings.Join(flags, " "))
 }
 
 // DSN is how to reach a MariaDB, "test:test@tcp(host:port)/", with all rights.
@@ -65,13 +68,13 @@ func StartClickHouse(t testing.TB) (*Server, ClickHouse) {
 // start makes a folder for the server's state: in that of the stack, so that `stack
 // down` ends what a killed test binary left behind. Not t.TempDir, whose long names
 // break Unix sockets.
-func start(t testing.TB, name string) *Server {
+func start(t testing.TB, name string, environ ...string) *Server {
 	t.Helper()
 	state, err := os.MkdirTemp(os.Getenv("COLDTIER_TEST_STACK"), "own-")
 	if err != nil {
 		t.Fatalf("folder for %s: %v", name, err)
 	}
-	s := &Server{t: t, name: name, state: state}
+	s := &Server{t: t, name: name, state: state, environ: environ}
 	t.Cleanup(func() {
 		s.Stop()
 		if err := os.RemoveAll(state); err != nil {
@@ -100,7 +103,7 @@ func (s *Server) script(ctx context.Context, args ...string) (lastLine string) {
 	s.t.Helper()
 	args[0] = filepath.Join(scripts(s.t), args[0])
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
-	c.Env = append(os.Environ(), "STATE="+s.state)
+	c.Env = append(append(os.Environ(), "STATE="+s.state), s.environ...)
 	// A file, not a pipe: the server inherits it, and a pipe would keep Wait waiting.
 	out, err := os.Create(filepath.Join(s.state, "script.log"))
 	if err != nil {
