@@ -21,12 +21,12 @@ func (a *app) checkCommand() *cobra.Command {
 		Long: `Look at everything that archive and purge rely on, and print a line for each
 finding with its remedy: the configuration, whether every server can be reached and
 grants what is needed, clocks, columns, unique keys, partitions, whether the
-snowflake epoch fits the tables' own timestamps, the bucket and its lifecycle rules,
-ClickHouse and its table.
+snowflake epoch fits the tables' own timestamps, the bucket, whose it is and its
+lifecycle rules, ClickHouse and its table.
 
 Nothing is changed, except that a probe object is put into the bucket and removed.
-The exit code is 0 without errors, 4 when clocks or message IDs cannot be trusted,
-else 2.`,
+The exit code is 0 without errors, 4 when clocks or message IDs cannot be trusted or
+the bucket belongs to another manifest, else 2.`,
 		Example: `  coldtier check
   coldtier --output json check | jq '.result.findings[] | select(.level == "error")'`,
 		Args: cobra.NoArgs,
@@ -51,7 +51,7 @@ type finding struct {
 
 type checkResult struct {
 	Findings []finding `json:"findings"`
-	unsafe   bool      // clocks or message IDs cannot be trusted
+	unsafe   bool      // an error is one of those that forbid to go on
 }
 
 func (r *checkResult) add(l level, about, format string, args ...any) {
@@ -180,6 +180,14 @@ func (a *app) checkBucket(ctx context.Context, p *parts, r *checkResult) {
 			l = levelError
 		}
 		r.add(l, "bucket", "%s", f)
+	}
+	if p.manifest == nil {
+		return
+	}
+	if err := p.checkOwner(ctx); err != nil {
+		r.fail("bucket", err)
+	} else if p.unowned != nil {
+		r.add(levelWarn, "bucket", "%s", p.unowned)
 	}
 }
 

@@ -9,15 +9,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/manifest"
 )
 
 func (a *app) migrateCommand() *cobra.Command {
 	return a.changes(a.command(&cobra.Command{
 		Use:   "migrate",
 		Short: "Create or upgrade the manifest's tables and ClickHouse's",
-		Long: `Create or upgrade the manifest's tables, and make ClickHouse's table fit the
-columns of the warm tables. Nothing is ever dropped. Run it before the first
-archive, after an upgrade of coldtier, and as often as you like.`,
+		Long: `Create or upgrade the manifest's tables, make ClickHouse's table fit the columns
+of the warm tables, and mark the bucket as this manifest's where it has no owner yet.
+A bucket that belongs to another manifest is refused (exit code 4). Nothing is ever
+dropped. Run it before the first archive, after an upgrade of coldtier, and as often
+as you like.`,
 		Example: `  coldtier migrate --dry-run
   coldtier migrate`,
 		Args: cobra.NoArgs,
@@ -27,7 +30,9 @@ archive, after an upgrade of coldtier, and as often as you like.`,
 type migrateResult struct {
 	DryRun     bool     `json:"dry_run"`
 	Manifest   []string `json:"manifest"`   // migrations
+	Bucket     []string `json:"bucket"`     // objects
 	ClickHouse []string `json:"clickhouse"` // statements
+	Warnings   []string `json:"warnings,omitempty"`
 }
 
 func (a *app) migrate(ctx context.Context, _ []string) (_ result, err error) {
@@ -38,7 +43,7 @@ func (a *app) migrate(ctx context.Context, _ []string) (_ result, err error) {
 	p := &parts{cfg: cfg}
 	defer func() { err = joinClose(err, p) }()
 	// Everything is looked at before anything is changed.
-	for _, open := range []func(context.Context, *parts) error{a.openManifest, a.openWarm, a.openRows} {
+	for _, open := range []func(context.Context, *parts) error{a.openManifest, a.openWarm, a.openBucket, a.openRows} {
 		if err := open(ctx, p); err != nil {
 			return nil, setup(err)
 		}
@@ -50,10 +55,18 @@ func (a *app) migrate(ctx context.Context, _ []string) (_ result, err error) {
 	if _, err := p.rows.Migrate(ctx, schemas, true); err != nil {
 		return nil, setup(err)
 	}
-	r := &migrateResult{DryRun: a.dryRun, Manifest: []string{}, ClickHouse: []string{}}
+	r := &migrateResult{DryRun: a.dryRun, Manifest: []string{}, Bucket: []string{}, ClickHouse: []string{}}
+	if err := p.checkOwner(ctx); away(err) {
+		r.warn(a.redactor.Text(err.Error()))
+	} else if err != nil {
+		return nil, setup(err)
+	}
 	done, err := p.manifest.Migrate(ctx, a.dryRun)
 	r.Manifest = append(r.Manifest, done...)
 	if err != nil {
+		return r, err
+	}
+	if err := a.markBucket(ctx, p, r); err != nil {
 		return r, err
 	}
 	statements, err := p.rows.Migrate(ctx, schemas, a.dryRun)
@@ -61,17 +74,42 @@ func (a *app) migrate(ctx context.Context, _ []string) (_ result, err error) {
 	return r, err
 }
 
-func (r *migrateResult) text(w io.Writer) {
-	verb := "ran"
-	if r.DryRun {
-		verb = "would run"
+// markBucket puts the owner mark where there is none.
+func (a *app) markBucket(ctx context.Context, p *parts, r *migrateResult) error {
+	if p.unowned == nil {
+		return nil
 	}
-	if len(r.Manifest)+len(r.ClickHouse) == 0 {
+	if !a.dryRun {
+		if err := p.claimOwner(ctx); away(err) {
+			r.warn(a.redactor.Text(err.Error()))
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	r.Bucket = append(r.Bucket, manifest.OwnerKey(p.cfg.Source.Name))
+	return nil
+}
+
+func (r *migrateResult) warn(why string) {
+	r.Warnings = append(r.Warnings, "the bucket's owner mark is left to the next archive: "+why)
+}
+
+func (r *migrateResult) text(w io.Writer) {
+	warningLines(w, r.Warnings)
+	verb, put := "ran", "put"
+	if r.DryRun {
+		verb, put = "would run", "would put"
+	}
+	if len(r.Manifest)+len(r.Bucket)+len(r.ClickHouse) == 0 {
 		fmt.Fprintln(w, "nothing to do: the manifest and ClickHouse are up to date")
 		return
 	}
 	for _, m := range r.Manifest {
 		fmt.Fprintf(w, "manifest    %s %s\n", verb, m)
+	}
+	for _, k := range r.Bucket {
+		fmt.Fprintf(w, "bucket      %s %s\n", put, k)
 	}
 	for _, s := range r.ClickHouse {
 		first, rest, _ := strings.Cut(strings.TrimSpace(s), "\n")

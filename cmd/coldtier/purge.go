@@ -41,6 +41,9 @@ func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err err
 		return nil, err
 	}
 	defer func() { err = joinClose(err, p) }()
+	if p.unowned != nil {
+		return nil, p.unowned
+	}
 	m := &meter{}
 	if !a.dryRun {
 		m = a.newMeter("purge")
@@ -75,9 +78,7 @@ type purgePlan struct {
 }
 
 func (r *purgePlan) text(w io.Writer) {
-	for _, s := range r.Warnings {
-		fmt.Fprintf(w, "warning: %s\n", s)
-	}
+	warningLines(w, r.Warnings)
 	var rows []string
 	for _, j := range r.Jobs {
 		how := string(j.Strategy)

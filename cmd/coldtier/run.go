@@ -19,6 +19,12 @@ func andMore(w io.Writer, n int) {
 	}
 }
 
+func warningLines(w io.Writer, warnings []string) {
+	for _, s := range warnings {
+		fmt.Fprintf(w, "warning: %s\n", printable(s))
+	}
+}
+
 // joinClose closes the parts and adds its error.
 func joinClose(err error, p *parts) error { return errors.Join(err, p.close()) }
 

@@ -40,13 +40,17 @@ func (a *app) verify(ctx context.Context, sel archive.Selection) (_ result, err 
 		return nil, err
 	}
 	defer func() { err = joinClose(err, p) }()
+	var warnings []string
+	if p.unowned != nil {
+		warnings = append(warnings, a.redactor.Text(p.unowned.Error()))
+	}
 	v := a.verifier(p)
 	list, err := v.Plan(ctx, sel)
 	if err != nil {
 		return nil, err
 	}
 	if a.dryRun {
-		return &verifyPlan{true, append([]manifest.Slice{}, list...)}, nil
+		return &verifyPlan{true, append([]manifest.Slice{}, list...), warnings}, nil
 	}
 	m := a.newMeter("verify")
 	m.bySlice = true
@@ -62,7 +66,7 @@ func (a *app) verify(ctx context.Context, sel archive.Selection) (_ result, err 
 	if rep == nil {
 		return nil, err
 	}
-	return &verifyResult{rep}, err
+	return &verifyResult{rep, warnings}, err
 }
 
 // verified says what a report means for the run as a whole. A difference counts
@@ -84,11 +88,13 @@ func verified(r *archive.VerifyReport) error {
 }
 
 type verifyPlan struct {
-	DryRun bool             `json:"dry_run"`
-	Slices []manifest.Slice `json:"slices"`
+	DryRun   bool             `json:"dry_run"`
+	Slices   []manifest.Slice `json:"slices"`
+	Warnings []string         `json:"warnings,omitempty"`
 }
 
 func (r *verifyPlan) text(w io.Writer) {
+	warningLines(w, r.Warnings)
 	var rows []string
 	for _, s := range r.Slices[:min(len(r.Slices), maxRows)] {
 		rows = append(rows, row(s.Day, s.Shard, s.State, s.Generation, s.Rows, bytesText(s.Bytes)))
@@ -100,9 +106,13 @@ func (r *verifyPlan) text(w io.Writer) {
 	fmt.Fprintf(w, "%s would be read back\n", count(len(r.Slices), "slice"))
 }
 
-type verifyResult struct{ *archive.VerifyReport }
+type verifyResult struct {
+	*archive.VerifyReport
+	Warnings []string `json:"warnings,omitempty"`
+}
 
 func (r *verifyResult) text(w io.Writer) {
+	warningLines(w, r.Warnings)
 	for _, o := range r.Different {
 		fmt.Fprintf(w, "different  %s generation %d: %s\n", o.Slice, o.Generation, printable(o.Error))
 	}
