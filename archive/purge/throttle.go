@@ -83,7 +83,8 @@ func (t *throttle) tokens(ctx context.Context, rows uint64) error {
 }
 
 // well waits until the replicas' lag and the running threads are below their limits.
-// A state that can't be read counts as bad: a replica that doesn't answer may be far behind.
+// A lag that can't be read counts as bad: a replica that doesn't answer may be far
+// behind. A primary that doesn't answer is not waited for.
 func (t *throttle) well(ctx context.Context, s Server) error {
 	if t.maxLag == 0 && t.maxThreads == 0 {
 		return nil
@@ -93,7 +94,10 @@ func (t *throttle) well(ctx context.Context, s Server) error {
 		return nil
 	}
 	for {
-		why := t.look(ctx, s)
+		why, err := t.look(ctx, s)
+		if err != nil {
+			return err
+		}
 		if why == nil {
 			t.seen[s] = t.now()
 			return nil
@@ -113,24 +117,25 @@ func (t *throttle) well(ctx context.Context, s Server) error {
 	}
 }
 
-func (t *throttle) look(ctx context.Context, s Server) error {
+// look says why the server is not well, or that it can't be asked.
+func (t *throttle) look(ctx context.Context, s Server) (why, err error) {
 	if t.maxLag > 0 {
 		lag, err := s.Lag(ctx)
 		if err != nil {
-			return fmt.Errorf("replica lag: %w", err)
+			return fmt.Errorf("replica lag: %w", err), nil
 		}
 		if lag > t.maxLag {
-			return fmt.Errorf("a replica lags %s, more than purge.max_replica_lag %s", lag.Round(time.Second), t.maxLag)
+			return fmt.Errorf("a replica lags %s, more than purge.max_replica_lag %s", lag.Round(time.Second), t.maxLag), nil
 		}
 	}
 	if t.maxThreads > 0 {
 		n, err := s.ThreadsRunning(ctx)
 		if err != nil {
-			return fmt.Errorf("running threads: %w", err)
+			return nil, fmt.Errorf("running threads: %w", err)
 		}
 		if n > t.maxThreads {
-			return fmt.Errorf("%d threads run, more than purge.max_threads_running %d", n, t.maxThreads)
+			return fmt.Errorf("%d threads run, more than purge.max_threads_running %d", n, t.maxThreads), nil
 		}
 	}
-	return nil
+	return nil, nil //nolint:nilnil // well, and asked
 }

@@ -170,3 +170,14 @@ func TestConfigRefuses(t *testing.T) {
 		}
 	}
 }
+
+// A primary that cannot be asked is not waited for: nothing could be deleted there.
+func TestAPrimaryThatIsAwayIsNotWaitedFor(t *testing.T) {
+	th, clock := testThrottle(t, Config{MaxThreadsRunning: 50, MaxWait: time.Minute})
+	begun := clock.now()
+	away := errors.New("connection refused")
+	err := th.wait(t.Context(), &fakeServer{err: away}, 1)
+	if !errors.Is(err, away) || errors.Is(err, ErrThrottled) || clock.now() != begun {
+		t.Errorf("after %s: %v", clock.now().Sub(begun), err)
+	}
+}
