@@ -192,14 +192,14 @@ func (a *Archiver) carry(ctx context.Context, f *former, c *manifest.Copy, sort 
 		hi, _ := slices.BinarySearch(warm, to)
 		return hi - lo
 	}
-	any := false
+	touched := false
 	for i, ch := range f.copy.Chunks {
 		if !f.touched[i] && ch.Warm.Rows > 0 && count(ch.From, ch.To) == 0 {
 			f.touched[i] = true
 		}
-		any = any || f.touched[i]
+		touched = touched || f.touched[i]
 	}
-	if !any {
+	if !touched {
 		return nil
 	}
 	for _, col := range f.copy.Schema.Columns() {
