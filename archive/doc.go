@@ -33,5 +33,8 @@
 //     ClickHouse rows, so that no try ever overwrites another.
 //   - adopt: to commit the attempt of a worker that died between its commit record
 //     and the manifest's transaction.
+//   - owner mark: the object that says which manifest the copies of a source under the
+//     bucket's prefix belong to. It is made once and never replaced; a copy of the
+//     manifest has the same identity, so of a manifest and its copy only one may run.
 //   - carried: rows of a generation that were taken from the former one.
 package archive
