@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/tests/chat"
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
@@ -352,17 +354,41 @@ func TestOpenRefusesNonsense(t *testing.T) {
 	}
 }
 
+// benchRows fills the table: with a million rows copied from the dump of real chat
+// that COLDTIER_TEST_CHAT_TSV names, else with 131,072 alike.
+func benchRows(bn *bench) int {
+	bn.t.Helper()
+	if path := os.Getenv("COLDTIER_TEST_CHAT_TSV"); path != "" {
+		const rows = 1_000_000
+		src, err := chat.OpenTSV(path, rows)
+		if err == nil {
+			err = chat.Create(bn.t.Context(), bn.db, "chat", nil)
+		}
+		if err == nil {
+			_, err = chat.Load(bn.t.Context(), src, chat.Target{DB: bn.db, Table: "chat"})
+		}
+		if err != nil {
+			bn.t.Fatal(err)
+		}
+		bn.exec("INSERT INTO msg SELECT * FROM chat")
+		bn.exec("DROP TABLE chat")
+		return rows
+	}
+	bn.exec("INSERT INTO msg VALUES (1, 9007199254740993, 4611686018427387904, 1, 4611686018427387904, 3, REPEAT('x', 500), 'd2b8a1f0-0000-4000-8000-0123456789ab', 0, '2026-05-01 10:00:00.123', 4711)")
+	rows := 1
+	for ; rows < 1<<17; rows *= 2 {
+		bn.exec(fmt.Sprintf("INSERT INTO msg SELECT id + %d, conv, sender, rt, rid, mt, content, cid, st, ct, seq FROM msg", rows))
+	}
+	return rows
+}
+
 // BenchmarkScan compares the scan, fingerprint included, with a bare read of the
 // same rows by the driver.
 func BenchmarkScan(b *testing.B) {
 	bn := newBench(b)
 	bn.exec(`CREATE TABLE msg (id BIGINT NOT NULL PRIMARY KEY, conv BIGINT NOT NULL, sender BIGINT NOT NULL, rt TINYINT NOT NULL, rid BIGINT NOT NULL, mt TINYINT NOT NULL,
 		content MEDIUMBLOB NOT NULL, cid VARCHAR(64) NOT NULL, st TINYINT NOT NULL, ct DATETIME(3) NOT NULL, seq BIGINT UNSIGNED NOT NULL)`)
-	bn.exec("INSERT INTO msg VALUES (1, 9007199254740993, 4611686018427387904, 1, 4611686018427387904, 3, REPEAT('x', 500), 'd2b8a1f0-0000-4000-8000-0123456789ab', 0, '2026-05-01 10:00:00.123', 4711)")
-	rows := 1
-	for ; rows < 1<<17; rows *= 2 {
-		bn.exec(fmt.Sprintf("INSERT INTO msg SELECT id + %d, conv, sender, rt, rid, mt, content, cid, st, ct, seq FROM msg", rows))
-	}
+	rows := benchRows(bn)
 	tab := bn.table()
 	var bare, scan []time.Duration
 	for b.Loop() {
