@@ -184,6 +184,7 @@ func TestBucketRemovedInTheMiddle(t *testing.T) {
 	e := direct(t, "rows")
 	c := e.S3.Client()
 	r := e.stopAt("archive.scanned", func() {
+		e.remove(e.Keys()...)
 		if _, err := c.DeleteBucket(t.Context(), &s3.DeleteBucketInput{Bucket: &e.S3.Bucket}); err != nil {
 			t.Fatal(err)
 		}

@@ -74,8 +74,8 @@ type Options struct {
 // enough, for the whole day of the test.
 func First(days int) snowflake.Day { return snowflake.DayAt(time.Now(), time.UTC).Add(-days - 10) }
 
-// Env is a set-up: warm tables with chat in them, an empty bucket, ClickHouse
-// database and manifest, and a configuration for all.
+// Env is a set-up: warm tables with chat in them, a bucket with nothing but the owner
+// mark, an empty ClickHouse database and manifest, and a configuration for all.
 type Env struct {
 	T          testing.TB
 	WarmDSN    string
