@@ -267,7 +267,9 @@ func TestDamageEndsThePageAndIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(c *cold, key string){
 		"bit": func(c *cold, key string) {
-			c.bucket.Damage(key, func(b []byte) []byte { b[len(b)/3] ^= 4; return b })
+			if err := c.bucket.Damage(key, func(b []byte) []byte { b[len(b)/3] ^= 4; return b }); err != nil {
+				c.t.Fatal(err)
+			}
 		},
 		"missing": func(c *cold, key string) {
 			if err := c.bucket.Delete(c.t.Context(), key); err != nil {
