@@ -21,17 +21,18 @@ func TestDiscoverRefusesByName(t *testing.T) {
 	b.simple("", 1)
 	const cols = "id BIGINT NOT NULL, conv BIGINT NOT NULL"
 	bad := map[string][]string{
-		"CREATE TABLE msg_nokey (" + cols + ", KEY (id))":                                             {"msg_nokey", "column id", "add PRIMARY KEY (id)"},
-		"CREATE TABLE msg_wide (" + cols + ", PRIMARY KEY (id, conv))":                                {"msg_wide", "column id", "UNIQUE KEY (id)"},
-		"CREATE TABLE msg_prefix (id VARCHAR(20) NOT NULL, conv BIGINT NOT NULL, UNIQUE (id))":        {"msg_prefix", "id", "want an integer"},
-		"CREATE TABLE msg_null (id BIGINT NULL, conv BIGINT NOT NULL, UNIQUE (id))":                   {"msg_null", "id", "may be NULL"},
-		"CREATE TABLE msg_norole (id BIGINT PRIMARY KEY)":                                             {"msg_norole", "column conv", "conversation_id"},
-		"CREATE TABLE msg_geo (" + cols + ", place POINT NULL, area GEOMETRY NULL, PRIMARY KEY (id))": {"msg_geo: column place", "type point", "leave the table out"},
-		"CREATE TABLE msg_gbk (" + cols + ", t TEXT CHARACTER SET gbk, PRIMARY KEY (id))":             {"msg_gbk: column t", "gbk", "convert the column to utf8mb4"},
-		"CREATE TABLE msg_dm (" + cols + ", t DOUBLE(10,2), PRIMARY KEY (id))":                        {"msg_dm: column t", "double(10,2)", "DECIMAL"},
-		"CREATE TABLE msg_enum (" + cols + ", e ENUM('','a'), PRIMARY KEY (id))":                      {"msg_enum: column e", "ENUM", "rename the member"},
-		"CREATE TABLE msg_myisam (" + cols + ", PRIMARY KEY (id)) ENGINE=MyISAM":                      {"msg_myisam", "MyISAM", "convert it to InnoDB"},
-		"CREATE VIEW msg_view AS SELECT * FROM msg":                                                   {"msg_view", "view", "narrow source.tables"},
+		"CREATE TABLE msg_byday (" + cols + ", d DATE NOT NULL, PRIMARY KEY (id, d)) PARTITION BY HASH (TO_DAYS(d))": {"msg_byday: column id", "PRIMARY KEY (id)", "only where the table is partitioned by id alone"},
+		"CREATE TABLE msg_nokey (" + cols + ", KEY (id))":                                                            {"msg_nokey", "column id", "add PRIMARY KEY (id)"},
+		"CREATE TABLE msg_wide (" + cols + ", PRIMARY KEY (id, conv))":                                               {"msg_wide", "column id", "UNIQUE KEY (id)"},
+		"CREATE TABLE msg_prefix (id VARCHAR(20) NOT NULL, conv BIGINT NOT NULL, UNIQUE (id))":                       {"msg_prefix", "id", "want an integer"},
+		"CREATE TABLE msg_null (id BIGINT NULL, conv BIGINT NOT NULL, UNIQUE (id))":                                  {"msg_null", "id", "may be NULL"},
+		"CREATE TABLE msg_norole (id BIGINT PRIMARY KEY)":                                                            {"msg_norole", "column conv", "conversation_id"},
+		"CREATE TABLE msg_geo (" + cols + ", place POINT NULL, area GEOMETRY NULL, PRIMARY KEY (id))":                {"msg_geo: column place", "type point", "leave the table out"},
+		"CREATE TABLE msg_gbk (" + cols + ", t TEXT CHARACTER SET gbk, PRIMARY KEY (id))":                            {"msg_gbk: column t", "gbk", "convert the column to utf8mb4"},
+		"CREATE TABLE msg_dm (" + cols + ", t DOUBLE(10,2), PRIMARY KEY (id))":                                       {"msg_dm: column t", "double(10,2)", "DECIMAL"},
+		"CREATE TABLE msg_enum (" + cols + ", e ENUM('','a'), PRIMARY KEY (id))":                                     {"msg_enum: column e", "ENUM", "rename the member"},
+		"CREATE TABLE msg_myisam (" + cols + ", PRIMARY KEY (id)) ENGINE=MyISAM":                                     {"msg_myisam", "MyISAM", "convert it to InnoDB"},
+		"CREATE VIEW msg_view AS SELECT * FROM msg":                                                                  {"msg_view", "view", "narrow source.tables"},
 	}
 	if b.mariadb() {
 		bad["CREATE TABLE msg_inet ("+cols+", a INET6 NULL, PRIMARY KEY (id))"] = []string{"msg_inet: column a", "inet6"}
@@ -242,6 +243,77 @@ func TestCheckTellsThePrivileges(t *testing.T) {
 	}
 	if err := ts[1].ReturnStaging(t.Context(), staging); err != nil {
 		t.Error(err)
+	}
+}
+
+// Of a table with column privileges information_schema shows an account only some
+// columns: a copy of these would be all that is left after the purge. An INVISIBLE
+// column is none of those.
+func TestUnseenColumnsAreRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec("CREATE TABLE msg (id BIGINT PRIMARY KEY, conv BIGINT NOT NULL, `a``b` INT NULL, secret TEXT NULL INVISIBLE, late INT NULL)")
+	b.exec("INSERT INTO msg (id, conv, `a``b`, secret, late) VALUES (1, 1, 2, 'x', 3)")
+	cfg, err := mysql.ParseDSN(b.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, msg := stack.Unique("u"), quote(cfg.DBName)+".`msg`"
+	b.exec("CREATE USER " + user + "@'%' IDENTIFIED BY 'secret'")
+	t.Cleanup(func() {
+		if _, err := b.db.ExecContext(context.WithoutCancel(background(t)), "DROP USER "+user+"@'%'"); err != nil {
+			t.Error(err)
+		}
+	})
+	b.exec("GRANT SELECT (id, conv), DELETE ON " + msg + " TO " + user + "@'%'")
+	admin := b.cfg.Databases[0].DSN
+	cfg.User, cfg.Passwd = user, "secret"
+	b.cfg.Databases[0].DSN = cfg.FormatDSN()
+	refused := func(columns string) {
+		t.Helper()
+		ts, err := b.open().Discover(t.Context())
+		if err == nil || len(ts) != 0 || !strings.Contains(err.Error(), "may not see the columns "+columns+", so that") || !strings.Contains(err.Error(), "GRANT SELECT ON "+msg) {
+			t.Errorf("%d tables, %v", len(ts), err)
+		}
+	}
+	refused("a`b, secret, late")
+	if f := finding(b.open().Check(t.Context()), "secret", "GRANT SELECT ON"); f == nil || !f.Fatal {
+		t.Error("check does not name the columns")
+	}
+	b.exec("GRANT SELECT (`a``b`, late) ON " + msg + " TO " + user + "@'%'")
+	refused("secret")
+	b.exec("GRANT SELECT (secret) ON " + msg + " TO " + user + "@'%'")
+	tab := b.table()
+	if ids, _, _ := scanAll(t, tab, 0, 10); len(ids) != 1 || tab.Schema().Len() != 5 {
+		t.Errorf("%d rows of %d columns", len(ids), tab.Schema().Len())
+	}
+	// A copy that lacks a column is not enough for a delete by an account that lacks it, too.
+	b.exec("REVOKE SELECT (secret) ON " + msg + " FROM " + user + "@'%'")
+	b.exec("ALTER TABLE msg DROP COLUMN secret")
+	tab = b.table()
+	g := newBook(t).grant(tab, 0, 10)
+	b.exec("ALTER TABLE msg ADD COLUMN secret TEXT NULL INVISIBLE")
+	for _, c := range g.Copy().Chunks {
+		if err := tab.DeleteChunk(t.Context(), g, c); err == nil || !strings.Contains(err.Error(), "may not see the columns secret") {
+			t.Errorf("delete: %v", err)
+		}
+	}
+	b.cfg.Databases[0].DSN = admin
+	if n := b.count("SELECT COUNT(*) FROM msg"); n != 1 {
+		t.Errorf("%d rows are left", n)
+	}
+}
+
+// What looks like a column's line within other texts of the definition is none.
+func TestDefinitionsAreReadByLine(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const odd = "'x\n  `nowhere` INT,\n'"
+	b.exec("CREATE TABLE msg (id BIGINT PRIMARY KEY COMMENT " + odd + ", conv BIGINT NOT NULL, `KEY` VARCHAR(40) NOT NULL DEFAULT " + odd + ", g VARCHAR(90) AS (CONCAT(conv, " + odd + ")) VIRTUAL, " +
+		"e ENUM(" + odd + ", 'b') NULL, h VARCHAR(40) NOT NULL DEFAULT (CONCAT(" + odd + ")), CHECK (`KEY` <> CONCAT(" + odd + ", 1)), KEY `nokey` (conv)) COMMENT " + odd +
+		" PARTITION BY RANGE (id) SUBPARTITION BY HASH (id) SUBPARTITIONS 2 (PARTITION `p` VALUES LESS THAN (10) COMMENT " + odd + ", PARTITION `q` VALUES LESS THAN MAXVALUE)")
+	if n := b.table().Schema().Len(); n != 6 {
+		t.Errorf("%d columns", n)
 	}
 }
 

@@ -115,7 +115,7 @@ const metadataWait = 30
 // are each server kind's own time limit; the other kind does not see it.
 func (c *Config) session() string {
 	ms := c.StatementLimit.Milliseconds()
-	return fmt.Sprintf("1, time_zone = '+00:00', sql_mode = '%s', sql_safe_updates = 0, sql_select_limit = 18446744073709551615, "+
+	return fmt.Sprintf("1, time_zone = '+00:00', sql_mode = '%s', sql_quote_show_create = 1, sql_safe_updates = 0, sql_select_limit = 18446744073709551615, "+
 		"lock_wait_timeout = %d, innodb_lock_wait_timeout = %d "+
 		"/*!80000 , transaction_isolation = 'REPEATABLE-READ', max_execution_time = %d */ /*M!100100 , tx_isolation = 'REPEATABLE-READ', max_statement_time = %d.%03d */",
 		sqlMode, metadataWait, int64(c.LockWait.Seconds()), ms, ms/1000, ms%1000)
@@ -144,7 +144,7 @@ func (c *Config) pin(dsn string) (*mysql.Config, error) {
 	params := map[string]string{}
 	for k, v := range m.Params {
 		switch strings.ToLower(k) {
-		case "autocommit", "time_zone", "sql_mode", "sql_safe_updates", "sql_select_limit", "lock_wait_timeout",
+		case "autocommit", "time_zone", "sql_mode", "sql_quote_show_create", "sql_safe_updates", "sql_select_limit", "lock_wait_timeout",
 			"innodb_lock_wait_timeout", "max_execution_time", "max_statement_time", "transaction_isolation", "tx_isolation":
 		default:
 			params[k] = v

@@ -149,7 +149,7 @@ func (t *Table) sameColumns(ctx context.Context, s *session, table string, copie
 	if copied.Schema == nil {
 		return errors.New("the copy has no schema")
 	}
-	now, _, err := t.d.columns(ctx, s, table)
+	now, _, _, err := t.d.columns(ctx, s, table)
 	if err != nil {
 		return fmt.Errorf("columns: %w", err)
 	}

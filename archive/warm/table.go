@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -66,11 +67,11 @@ func (d *database) table(name string, def *definition) *Table {
 // define reads a table's definition. All that is wrong with it is in the error, a
 // line for each column.
 func (d *database) define(ctx context.Context, s *session, table string) (*definition, error) {
-	schema, exprs, err := d.columns(ctx, s, table)
+	schema, exprs, showCreate, err := d.columns(ctx, s, table)
 	if err != nil {
 		return nil, err
 	}
-	def := &definition{schema: schema, selects: strings.Join(exprs, ", "), preimage: preimage(schema.Columns(), exprs)}
+	def := &definition{schema: schema, selects: strings.Join(exprs, ", "), preimage: preimage(schema.Columns(), exprs), showCreate: showCreate}
 	var insertable []string
 	for _, c := range schema.Columns() {
 		if !c.Generated {
@@ -81,17 +82,67 @@ func (d *database) define(ctx context.Context, s *session, table string) (*defin
 	id := schema.Columns()[schema.Role(message.MessageID)].Name
 	def.id = quote(id)
 	if def.key, err = d.uniqueKey(ctx, s, table, id); err != nil {
-		return nil, err
-	}
-	var name string
-	if err := s.row(ctx, "SHOW CREATE TABLE "+quote(d.name)+"."+quote(table), &name, &def.showCreate); err != nil {
+		if strings.Contains(showCreate, " PARTITION BY ") {
+			err = fmt.Errorf("%w, which the server takes only where the table is partitioned by %s alone", err, id)
+		}
 		return nil, err
 	}
 	return def, nil
 }
 
-// columns reads a table's columns and the expression of each one's canonical text.
-func (d *database) columns(ctx context.Context, s *session, table string) (*message.Schema, []string, error) {
+// columns reads a table's columns, the expression of each one's canonical text, and
+// the table's definition. It refuses a table of which the account may see only some
+// columns: information_schema has no others, so that neither a copy nor the
+// fingerprint before a delete would hold what the delete takes away.
+func (d *database) columns(ctx context.Context, s *session, table string) (*message.Schema, []string, string, error) {
+	var unseen []string
+	for range 2 { // again, since a column may have been added between the two readings
+		columns, exprs, err := d.described(ctx, s, table)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		var name, showCreate string
+		if err := s.row(ctx, "SHOW CREATE TABLE "+quote(d.name)+"."+quote(table), &name, &showCreate); err != nil {
+			return nil, nil, "", err
+		}
+		if unseen = without(defined(showCreate), columns); len(unseen) == 0 {
+			schema, err := message.NewSchema(columns, d.cfg.Columns)
+			return schema, exprs, showCreate, err
+		}
+	}
+	return nil, nil, "", fmt.Errorf("this account may not see the columns %s, so that no copy would hold all that a purge deletes: GRANT SELECT ON %s.%s",
+		strings.Join(unseen, ", "), quote(d.name), quote(table))
+}
+
+// defined are the columns that SHOW CREATE TABLE names, one in each line that begins
+// with a quoted name: also those that an account may not see. Only behind the columns
+// does it write texts that have lines of their own.
+func defined(showCreate string) (names []string) {
+	for line := range strings.SplitSeq(showCreate, "\n") {
+		if strings.HasPrefix(line, ")") {
+			break
+		}
+		if name, ok := strings.CutPrefix(line, "  `"); ok {
+			if end := strings.Index(strings.ReplaceAll(name, "``", "xx"), "`"); end >= 0 {
+				names = append(names, strings.ReplaceAll(name[:end], "``", "`"))
+			}
+		}
+	}
+	return names
+}
+
+// without are the names that no column has.
+func without(names []string, columns []message.Column) (missing []string) {
+	for _, n := range names {
+		if !slices.ContainsFunc(columns, func(c message.Column) bool { return c.Name == n }) {
+			missing = append(missing, n)
+		}
+	}
+	return missing
+}
+
+// described reads a table's columns from information_schema.
+func (d *database) described(ctx context.Context, s *session, table string) ([]message.Column, []string, error) {
 	var columns []message.Column
 	var exprs []string
 	var problems []error
@@ -121,8 +172,7 @@ func (d *database) columns(ctx context.Context, s *session, table string) (*mess
 	if len(columns) == 0 {
 		return nil, nil, errors.New("has no columns that this account may see: it does not exist, or SELECT is not granted")
 	}
-	schema, err := message.NewSchema(columns, d.cfg.Columns)
-	return schema, exprs, err
+	return columns, exprs, nil
 }
 
 // uniqueKey finds an index that makes the message ID unique by itself and that the
