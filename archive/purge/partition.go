@@ -205,7 +205,10 @@ func (w *work) drop(ctx context.Context, name string) error {
 			return errors.Join(fmt.Errorf("%w: %s", errLeft, err.Error()), w.putBack(ctx, name))
 		}
 		w.pending = true
-		return fmt.Errorf("%w: drop of %s: %w", ErrUnclear, name, err)
+		if !errors.Is(err, ErrUnclear) { // the server's own answer: nothing was dropped
+			return fmt.Errorf("%w: drop of %s: %w", errLeft, name, err)
+		}
+		return fmt.Errorf("drop of %s: %w", name, err)
 	}
 	if err := w.cfg.step(StepDropped); err != nil {
 		return err

@@ -153,6 +153,11 @@ func (t *Table) dropStaging(ctx context.Context, gs []grant, name string) error 
 	}
 	defer s.close(ctx)
 	if _, err := s.exec(ctx, "LOCK TABLES "+t.staging(name)+" WRITE"); err != nil {
+		for _, g := range gs { // a table that is gone may be the work of who has the lease now
+			if lost := g.Check(ctx); lost != nil {
+				return t.stagingError(name, errors.Join(lost, err))
+			}
+		}
 		return t.stagingError(name, err)
 	}
 	granted := uint64(0)
