@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -234,6 +235,17 @@ func TestDefaultCredentials(t *testing.T) {
 	b, _ = open(t, cfg)
 	_, err := b.Get(ctx(t), "k")
 	is(t, err, bucket.ErrDenied, "credentials", "AWS_ACCESS_KEY_ID")
+	// A machine without a role: that there is none is "not found", but of no object.
+	answer := http.StatusNotFound
+	metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer) }))
+	defer metadata.Close()
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "")
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.URL)
+	for _, answer = range []int{http.StatusNotFound, http.StatusForbidden, http.StatusUnauthorized} {
+		b, _ = open(t, cfg)
+		_, err = b.Get(ctx(t), "k")
+		is(t, err, bucket.ErrDenied, "give credentials", "AWS_ACCESS_KEY_ID")
+	}
 }
 
 func TestConfigIsValidated(t *testing.T) {

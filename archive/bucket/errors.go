@@ -107,6 +107,15 @@ func diagnose(ctx context.Context, err error) problem {
 		return problem{kind: ErrUnavailable, code: "stalled", detail: cause.Error()}
 	}
 	code, message, status, request := answer(err)
+	if text := shorten(err); strings.Contains(text, "get identity") || strings.Contains(text, "retrieve credentials") {
+		// What answered, if anything, is not the store but who gives the credentials: its
+		// "not found" says nothing of an object.
+		p := problem{kind: ErrDenied, code: "credentials", detail: text, tries: 1, remedy: "give credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role)"}
+		if status >= 500 || throttles(code) || status == http.StatusTooManyRequests {
+			p.kind, p.tries = ErrUnavailable, 0
+		}
+		return p
+	}
 	detail := describe(code, message, status, request)
 	if detail == "" {
 		return connection(err)
@@ -186,8 +195,10 @@ func byCode(code string, status int) problem {
 		return problem{kind: errRefused, tries: 1, remedy: "if the store refuses checksum headers, set bucket.compatible"}
 	case status >= 500:
 		return problem{kind: ErrUnavailable}
-	case code == "NoSuchKey", status == http.StatusNotFound:
+	case strings.HasPrefix(code, "NoSuch"):
 		return problem{kind: ErrNotFound, tries: 1}
+	case status == http.StatusNotFound: // of a HEAD, which has no body; or of a proxy or another program, which say nothing of the object
+		return problem{kind: ErrUnavailable, tries: 2, remedy: "this is not how S3 answers: check bucket.endpoint and bucket.path_style"}
 	case code == "InvalidAccessKeyId", code == "SignatureDoesNotMatch", code == "ExpiredToken", code == "InvalidToken", status == http.StatusUnauthorized:
 		return problem{kind: ErrDenied, tries: 1, remedy: "check the credentials (AWS_ACCESS_KEY_ID, profile or role)"}
 	case code == "AccessDenied", status == http.StatusForbidden:
@@ -207,15 +218,16 @@ func connection(err error) problem {
 	var badCert *tls.CertificateVerificationError
 	var badHost x509.HostnameError
 	var dns *net.DNSError
+	var op *net.OpError
 	switch {
 	case strings.Contains(text, "checksum did not match"): // the SDK's type for it is internal
 		return problem{kind: ErrCorrupt, code: "checksum", detail: text, tries: 2}
-	case strings.Contains(text, "get identity") || strings.Contains(text, "retrieve credentials"):
-		return problem{kind: ErrDenied, code: "credentials", detail: text, tries: 1, remedy: "give credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile or a role)"}
 	case errors.As(err, &unknownCA), errors.As(err, &badCert), errors.As(err, &badHost):
 		return problem{kind: ErrUnavailable, code: "certificate", detail: text, tries: 1, remedy: "name the authority's certificates in AWS_CA_BUNDLE"}
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return problem{kind: ErrUnavailable, code: "unknown host", detail: text, tries: 2, remedy: "check bucket.endpoint and bucket.region, or set bucket.path_style"}
+	case errors.As(err, &op) && op.Op == "dial":
+		return problem{kind: ErrUnavailable, code: "connection", detail: text, lost: true, remedy: "see that the store runs, and check bucket.endpoint"}
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return problem{kind: ErrUnavailable, code: "broken off", detail: text, lost: true}
 	}

@@ -219,8 +219,9 @@ func (b *Bucket) Head(ctx context.Context, key string) (Info, error) {
 // code: a missing bucket looks like a missing object, a skewed clock like a
 // missing right. A GET of one byte needs the same rights and has one.
 func (b *Bucket) explain(ctx context.Context, full string, err error) error {
+	_, _, status, _ := answer(err)
 	switch p := diagnose(ctx, err); {
-	case errors.Is(p.kind, ErrNotFound), errors.Is(p.kind, ErrDenied), errors.Is(p.kind, errRefused), errors.Is(p.kind, ErrNoBucket):
+	case status == http.StatusNotFound, errors.Is(p.kind, ErrDenied), errors.Is(p.kind, errRefused), errors.Is(p.kind, ErrNoBucket):
 	default:
 		return err
 	}

@@ -319,7 +319,7 @@ func TestOutcomesAreTold(t *testing.T) {
 	good.Tries = 2
 	b, _ = open(t, good)
 	_, err = b.Get(ctx(t), "k")
-	is(t, err, bucket.ErrUnavailable, "connection refused", "im/k")
+	is(t, err, bucket.ErrUnavailable, "connection refused", "im/k", "bucket.endpoint")
 }
 
 // Codes that the real store never gives.
@@ -363,6 +363,14 @@ func TestCodesAreTranslated(t *testing.T) {
 	}
 	_, err := b.ReadRange(ctx(t), "k", 0, 1)
 	is(t, err, bucket.ErrUnavailable)
+	// Its "not found" is none of an object's: a wrong endpoint makes no object missing.
+	m.before = func(w http.ResponseWriter, r request) bool { http.NotFound(w, nil); return true }
+	_, get := b.Get(ctx(t), "k")
+	_, read := b.ReadRange(ctx(t), "k", 0, 1)
+	_, head := b.Head(ctx(t), "k")
+	for _, err := range []error{get, read, head, b.List(ctx(t), "", func(bucket.Info) error { return nil })} {
+		is(t, err, bucket.ErrUnavailable, "bucket.endpoint")
+	}
 }
 
 // S11: a skewed clock once is tried again, always is an alarm of its own; with
