@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,7 +176,32 @@ func zombie(pid int) bool {
 }
 
 // Pause freezes the server (SIGSTOP): it keeps its connections and says nothing.
-func (s *Server) Pause() { s.t.Helper(); s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	end := time.Now().Add(10 * time.Second)
+	for !s.stopped() {
+		if time.Now().After(end) {
+			s.t.Fatalf("%s does not stop", s.name)
+		}
+		time.Sleep(time.Millisecond) // each thread stops on its own, and nobody is told
+	}
+}
+
+// stopped says whether every thread of the server has stopped.
+func (s *Server) stopped() bool {
+	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.pid))
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue // a thread that has ended
+		}
+		if _, rest, ok := strings.Cut(string(b), ") "); ok && !strings.HasPrefix(rest, "T") {
+			return false
+		}
+	}
+	return true
+}
 
 // Continue ends Pause.
 func (s *Server) Continue() { s.t.Helper(); s.signal(syscall.SIGCONT) }
