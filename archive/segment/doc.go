@@ -1,7 +1,7 @@
 // Package segment is coldtier's Parquet format: its writer and its reader.
 //
 // A file holds messages in message.Compare order (conversation, cursor, message
-// ID) and is plain Parquet: DuckDB, ClickHouse, Spark and pyarrow read it with the
+// ID) and is plain Parquet: DuckDB and ClickHouse read it with the
 // right types. What it has beyond Parquet is said of it elsewhere, by File and
 // Span in the manifest: where each row group and the footer lie, with a checksum
 // of each, so that nothing is parsed before it is known to be undamaged.
