@@ -182,13 +182,13 @@ func (a *Archiver) slice(ctx context.Context, w Work, o *Outcome, progress Progr
 		want, to = []manifest.State{manifest.Committed}, manifest.Committed
 	case ActionLate:
 		if err := a.Manifest.ReopenLate(ctx, w.ID); err != nil {
-			return err
+			return elsewhere(err)
 		}
 	case ActionCopy:
 	}
 	lease, err := a.Manifest.Claim(ctx, w.ID, a.Owner, want, to)
 	if err != nil {
-		return err
+		return elsewhere(err)
 	}
 	held, stop := lease.Keep(ctx)
 	err = a.work1(held, lease, w.table, o, progress)
@@ -211,6 +211,15 @@ func (a *Archiver) slice(ctx context.Context, w Work, o *Outcome, progress Progr
 		return errors.Join(err, release(clean, lease))
 	}
 	return errors.Join(err, a.Manifest.Fail(clean, lease, err))
+}
+
+// elsewhere marks a claim's error as another run's doing: since the slices were listed
+// this one has left the state in which there was something to do.
+func elsewhere(err error) error {
+	if errors.Is(err, manifest.ErrState) {
+		return fmt.Errorf("%w: %w", ErrElsewhere, err)
+	}
+	return err
 }
 
 // release gives a slice back as it is: one that was being copied as pending, unless

@@ -76,7 +76,7 @@ func (a *Archiver) Plan(ctx context.Context, sel Selection) (*Plan, error) {
 		tables = append(tables, td)
 	}
 	if len(tables) == 0 {
-		return nil, fmt.Errorf("no warm table matches shard %q", sel.Shard)
+		return nil, fmt.Errorf("%w --shard %q: want DATABASE.TABLE, with * for any text", ErrNoTable, sel.Shard)
 	}
 	last := newest
 	if sel.To != nil {
@@ -125,7 +125,7 @@ func (a *Archiver) days(ctx context.Context, t Table, newest snowflake.Day) (tab
 		return td, err
 	}
 	for _, s := range known {
-		if err := a.sameWindow(s); err != nil {
+		if err := SameWindow(a.Layout, a.Zone, s); err != nil {
 			return td, err
 		}
 		td.known[s.Day] = s
@@ -158,11 +158,11 @@ func (a *Archiver) days(ctx context.Context, t Table, newest snowflake.Day) (tab
 	return td, nil
 }
 
-// sameWindow refuses to go on when days are cut otherwise than when a slice was
+// SameWindow refuses to go on when days are cut otherwise than when a slice was
 // made: new slices would overlap the old ones, or leave hours between them that
 // belong to none.
-func (a *Archiver) sameWindow(s manifest.Slice) error {
-	lo, hi, err := a.Layout.Window(s.Day, a.Zone)
+func SameWindow(layout snowflake.Layout, zone *time.Location, s manifest.Slice) error {
+	lo, hi, err := layout.Window(s.Day, zone)
 	if err == nil && (lo != s.Lo || hi != s.Hi) {
 		err = fmt.Errorf("it would have message IDs [%d, %d)", lo, hi)
 	}

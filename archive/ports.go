@@ -22,6 +22,10 @@ var (
 	ErrNotFound = errors.New("object not found")
 	// ErrMismatch says that a copy is not equal to what it was made from.
 	ErrMismatch = errors.New("copy differs from its source")
+	// ErrElsewhere says that another run did a slice's work meanwhile.
+	ErrElsewhere = errors.New("another run was at it meanwhile")
+	// ErrNoTable says that no warm table matches a selection.
+	ErrNoTable = errors.New("no warm table matches")
 	// ErrTooYoung says that a day was asked for that is not old enough to be archived.
 	ErrTooYoung = errors.New("day is too young to be archived")
 	// ErrUnsafe says that a table's IDs cannot be trusted to tell the day (wrong epoch, IDs of zero or below).

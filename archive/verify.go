@@ -374,7 +374,7 @@ func (v *Verifier) slice(ctx context.Context, s manifest.Slice, o *VerifyOutcome
 	case manifest.Committed, manifest.Verified:
 		lease, err := v.Manifest.Claim(ctx, s.ID, v.Owner, []manifest.State{s.State}, s.State)
 		if err != nil {
-			return err
+			return elsewhere(err)
 		}
 		held, stop := lease.Keep(ctx)
 		err = v.load(held, s, o)

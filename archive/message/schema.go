@@ -137,12 +137,13 @@ func NewSchema(columns []Column, roles map[Role]string) (*Schema, error) {
 	for r := range s.roles {
 		s.roles[r] = -1
 	}
-	for r, name := range roles {
+	for _, r := range Roles() {
+		name := roles[r]
 		if name == "" {
 			continue
 		}
 		if s.roles[r] = s.Index(name); s.roles[r] < 0 {
-			return nil, fmt.Errorf("column %s, which is to be the %s, does not exist", name, r)
+			return nil, fmt.Errorf("column %s, which is to be the %s, does not exist: correct source.columns.%s", name, r, r)
 		}
 	}
 	for _, r := range []Role{MessageID, ConversationID, Sequence} {
@@ -156,7 +157,7 @@ func NewSchema(columns []Column, roles map[Role]string) (*Schema, error) {
 		c := s.columns[i]
 		integer := c.Kind == Int || c.Kind == Uint
 		if c.Nullable {
-			return nil, fmt.Errorf("column %s may be NULL, so it cannot be the %s", c.Name, r)
+			return nil, fmt.Errorf("column %s may be NULL, so it cannot be the %s: make it NOT NULL, or name another in source.columns", c.Name, r)
 		}
 		if !integer && (r != ConversationID || !c.Kind.Opaque()) {
 			return nil, fmt.Errorf("column %s (%s) cannot be the %s: want an integer", c.Name, c.SourceType, r)

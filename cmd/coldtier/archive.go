@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -49,6 +50,13 @@ func (a *app) archive(ctx context.Context, sel archive.Selection) (_ result, err
 	if err != nil {
 		return nil, err
 	}
+	if p.unowned != nil && len(plan.Work) > 0 {
+		if sum, err := p.manifest.Summary(ctx); err != nil {
+			return nil, err
+		} else if slices.ContainsFunc(sum.States, func(s manifest.StateSummary) bool { return s.Bytes > 0 }) {
+			a.log.Warn("the manifest has copies that are not in this bucket", "error", p.unowned)
+		}
+	}
 	if a.dryRun {
 		return &archivePlan{true, plan}, nil
 	}
@@ -91,7 +99,12 @@ func archived(r *archive.Report) error {
 	return mark(err, errPartial)
 }
 
-func leased(o archive.Outcome) bool { return errors.Is(o.Err, manifest.ErrLeased) }
+func leased(o archive.Outcome) bool { return others(o.Err) }
+
+// others says that other runs have a slice, or had it and did what was to be done.
+func others(err error) bool {
+	return errors.Is(err, manifest.ErrLeased) || errors.Is(err, archive.ErrElsewhere)
+}
 
 func all[T any](list []T, is func(T) bool) bool {
 	for _, x := range list {

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coldtier/coldtier/archive"
 	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/archive/purge"
 	"github.com/coldtier/coldtier/manifest"
 )
 
@@ -81,6 +83,9 @@ func (a *app) check(ctx context.Context, _ []string) (_ result, err error) {
 	if s.Layout.Epoch.After(a.now()) {
 		r.fail("config", mark(fmt.Errorf("source.snowflake.epoch %s lies in the future: correct it", stamp(s.Layout.Epoch)), errUnsafe))
 	}
+	if s := cfg.Purge.Lag; s < purge.ShortLag {
+		r.add(levelWarn, "config", "purge.lag is %s: rows are deleted less than %s after their verification", s, purge.ShortLag)
+	}
 	a.checkManifest(ctx, p, r)
 	a.checkWarm(ctx, p, r)
 	a.checkBucket(ctx, p, r)
@@ -99,8 +104,11 @@ func (a *app) checkManifest(ctx context.Context, p *parts, r *checkResult) {
 		r.fail("manifest", err)
 		return
 	}
-	err := errors.Join(remedy(p.manifest.Check(ctx), "manifest.dsn"), a.clockAgrees(ctx, "the manifest database", p.manifest.Now))
-	if err != nil {
+	err := remedy(p.manifest.Check(ctx), "manifest.dsn")
+	if err == nil {
+		err = refusal(p.manifest.Writable(ctx))
+	}
+	if err = errors.Join(err, a.clockAgrees(ctx, "the manifest database", p.manifest.Now)); err != nil {
 		r.fail("manifest", err)
 		return
 	}
@@ -116,14 +124,18 @@ func (a *app) checkWarm(ctx context.Context, p *parts, r *checkResult) {
 	for _, t := range p.tables {
 		r.add(levelOK, "warm", "table %s: %s, which can be carried exactly", t.Shard(), count(t.Schema().Len(), "column"))
 	}
+	fatal := false
 	for _, f := range p.warm.Check(ctx) {
 		l := levelWarn
 		if f.Fatal {
-			l = levelError
+			l, fatal = levelError, true
 		}
 		r.add(l, "warm", "%s", f)
 	}
-	if err := strayStagings(ctx, p, r); err != nil {
+	if err := strayStagings(ctx, p, r); err != nil && !fatal { // else the same is said already
+		r.fail("warm", err)
+	}
+	if err := sameDays(ctx, p); err != nil {
 		r.fail("warm", err)
 	}
 	// The findings name what is wrong; whether it forbids to go on is asked here.
@@ -132,6 +144,25 @@ func (a *app) checkWarm(ctx context.Context, p *parts, r *checkResult) {
 			r.unsafe = r.unsafe || errors.Is(setup(err), errUnsafe)
 		}
 	}
+}
+
+// sameDays is an error when the days are cut otherwise than when the slices were made.
+func sameDays(ctx context.Context, p *parts) error {
+	if p.manifest == nil || p.manifest.Check(ctx) != nil {
+		return nil // which is said already
+	}
+	for _, t := range p.tables {
+		list, err := p.manifest.Slices(ctx, manifest.Filter{Shard: t.Shard().String()})
+		if err != nil {
+			return err
+		}
+		for _, s := range list {
+			if err := archive.SameWindow(p.cfg.Source.Layout, p.cfg.Source.Zone, s); err != nil {
+				return mark(err, errUnsafe) // one is enough: all have the same zone
+			}
+		}
+	}
+	return nil
 }
 
 // strayStagings names the staging tables of partition exchanges that no slice knows of,

@@ -74,7 +74,7 @@ func TestUsage(t *testing.T) {
 		{"purge", "--shard", "x["}, {"fetch"}, {"fetch", "--conversation", "1", "--before", "1", "--after", "2"}, {"fetch", "--conversation", "1", "--before", "x"},
 		{"hold", "add", "--reason", "x"}, {"hold", "add", "--shard", "a.b", "--reason", "x"}, {"hold", "add", "--conversation", "1"},
 		{"hold", "add", "--shard", "a", "--day", "2026-05-01", "--reason", "x"}, {"hold", "add", "--conversation", "1", "--sender", "2", "--reason", "x"},
-		{"hold", "release"}, {"hold", "release", "x"}, {"hold", "frob"}, {"status", "--runs", "-1"},
+		{"hold", "add", "--conversation", "1", "--reason", " "}, {"hold", "release"}, {"hold", "release", "x"}, {"hold", "frob"}, {"status", "--runs", "-1"},
 	} {
 		got := inProcess(nil, time.Now, append([]string{"--config", path}, args...)...)
 		if got.code != exitUsage || got.stdout != "" || !strings.HasPrefix(got.stderr, "coldtier: ") || strings.Count(got.stderr, "\n") != 1 {

@@ -70,7 +70,7 @@ type verdict struct {
 // what is merely wrong.
 func verdicts() []verdict {
 	return []verdict{
-		{exitUsage, kindUsage, []error{errUsage, archive.ErrTooYoung}},
+		{exitUsage, kindUsage, []error{errUsage, archive.ErrTooYoung, archive.ErrNoTable}},
 		{exitPartial, kindPartial, []error{errPartial, purge.ErrPartly}},
 		{exitRefused, kindRefused, []error{errUnsafe, archive.ErrMismatch, archive.ErrUnsafe, archive.ErrForeign, archive.ErrUnowned, purge.ErrDrift, purge.ErrRefused, manifest.ErrHeld, manifest.ErrLag}},
 		{exitLeased, kindLeased, []error{manifest.ErrLeased, purge.ErrLeased}},

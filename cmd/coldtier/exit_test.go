@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/go-sql-driver/mysql"
+
 	"github.com/coldtier/coldtier/archive"
 	"github.com/coldtier/coldtier/archive/bucket"
 	"github.com/coldtier/coldtier/archive/purge"
@@ -47,6 +49,11 @@ func TestExitCodes(t *testing.T) {
 		{"foreign bucket", setup(errors.Join(other, fmt.Errorf("%w: x", archive.ErrForeign))), 4, "refused"},
 		{"bucket without an owner", fmt.Errorf("%w: x", archive.ErrUnowned), 4, "refused"},
 		{"damaged owner mark", setup(archive.ErrOwnerDamaged), 2, "setup"},
+		{"no privilege", refusal(fmt.Errorf("slice x: %w", &mysql.MySQLError{Number: 1142})), 2, "setup"},
+		{"no privilege for some", refusal(mark(&mysql.MySQLError{Number: 1142}, errPartial)), 3, "partial"},
+		{"a replica", refusal(&mysql.MySQLError{Number: 1290}), 2, "setup"},
+		{"another error of MySQL's", refusal(&mysql.MySQLError{Number: 1064}), 1, "failed"},
+		{"no such table", fmt.Errorf("plan: %w", archive.ErrNoTable), 2, "usage"},
 		{"too young", fmt.Errorf("day x: %w", archive.ErrTooYoung), 2, "usage"},
 		{"held", manifest.ErrHeld, 4, "refused"},
 		{"lag", manifest.ErrLag, 4, "refused"},
@@ -63,6 +70,8 @@ func TestExitCodes(t *testing.T) {
 		{"archive: all with others", report(nil, list(slice(manifest.ErrLeased)), nil), 5, "leased"},
 		{"archive: some with others", report(list(done), list(slice(manifest.ErrLeased)), nil), 0, ""},
 		{"archive: with others and failed", report(nil, list(slice(manifest.ErrLeased)), list(slice(other))), 3, "partial"},
+		{"archive: some done by others", report(list(done), list(slice(archive.ErrElsewhere), slice(manifest.ErrLeased)), nil), 0, ""},
+		{"archive: all with or done by others", report(nil, list(slice(archive.ErrElsewhere), slice(manifest.ErrLeased)), nil), 5, "leased"},
 		{"archive: stopped", report(list(done), list(slice(context.Canceled)), nil), 3, "partial"},
 		{"archive: stopped before the first", report(nil, list(slice(context.Canceled)), nil), 3, "partial"},
 
@@ -70,6 +79,7 @@ func TestExitCodes(t *testing.T) {
 		{"verify: one differs", verified(&archive.VerifyReport{Equal: []archive.VerifyOutcome{equal}, Different: []archive.VerifyOutcome{differs}, Unknown: []archive.VerifyOutcome{taken}}), 4, "refused"},
 		{"verify: one unknown", verified(&archive.VerifyReport{Equal: []archive.VerifyOutcome{equal}, Unknown: []archive.VerifyOutcome{unread}}), 3, "partial"},
 		{"verify: all unknown", verified(&archive.VerifyReport{Unknown: []archive.VerifyOutcome{unread}}), 1, "failed"},
+		{"verify: done by others", verified(&archive.VerifyReport{Unknown: []archive.VerifyOutcome{{Err: archive.ErrElsewhere}}}), 5, "leased"},
 		{"verify: all with others", verified(&archive.VerifyReport{Unknown: []archive.VerifyOutcome{taken}}), 5, "leased"},
 
 		{"purge: drift", fmt.Errorf("1 slices: %w", purge.ErrDrift), 4, "refused"},

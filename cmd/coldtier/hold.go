@@ -6,6 +6,7 @@ import (
 	"io"
 	"os/user"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,9 @@ func (a *app) holdAddCommand() *cobra.Command {
   coldtier hold add --sender 42 --reason "court order 12/26" --by legal@example.com`,
 		Args: cobra.NoArgs,
 	}, func(ctx context.Context, _ []string) (result, error) {
+		if strings.TrimSpace(reason) == "" {
+			return nil, usage("--reason: say why")
+		}
 		h := manifest.Hold{Reason: reason, By: orUser(by)}
 		switch {
 		case conversation != "":

@@ -206,15 +206,20 @@ const secret = "hunter2-hunter2"
 // account makes a MySQL account with the given grants on the warm database.
 func (l *lab) account(grants string) (dsn string) {
 	l.t.Helper()
+	return l.accountFor(l.dsn, grants)
+}
+
+func (l *lab) accountFor(dsn, grants string) string {
+	l.t.Helper()
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		l.t.Fatal(err)
+	}
 	name := stack.Unique("u")
 	l.exec(fmt.Sprintf("CREATE USER '%s'@'%%' IDENTIFIED BY '%s'", name, secret))
 	l.t.Cleanup(func() { l.exec(fmt.Sprintf("DROP USER '%s'@'%%'", name)) })
 	if grants != "" {
-		l.exec(fmt.Sprintf("GRANT %s ON %s.* TO '%s'@'%%'", grants, l.db, name))
-	}
-	cfg, err := mysql.ParseDSN(l.dsn)
-	if err != nil {
-		l.t.Fatal(err)
+		l.exec(fmt.Sprintf("GRANT %s ON %s.* TO '%s'@'%%'", grants, cfg.DBName, name))
 	}
 	cfg.User, cfg.Passwd = name, secret
 	return cfg.FormatDSN()
@@ -264,6 +269,13 @@ func TestBadInput(t *testing.T) {
 		{"warm unreachable", func(l *lab) { l.warmDSN("u:" + secret + "@tcp(" + nobody(l.t) + ")/im") }, nil, exitUsage, []string{"refused"}, false},
 		{"manifest unreachable", func(l *lab) { l.set("manifest.dsn", "u:"+secret+"@tcp("+nobody(l.t)+")/x") }, nil, exitUsage, []string{"manifest", "refused"}, false},
 		{"manifest password", func(l *lab) { l.set("manifest.dsn", strings.Replace(l.account("SELECT"), secret, secret+"x", 1)) }, nil, exitUsage, []string{"manifest", "denied"}, false},
+		{"no right to write the manifest", func(l *lab) {
+			l.set("manifest.dsn", l.accountFor(l.config["manifest"].(map[string]any)["dsn"].(string), "SELECT"))
+		}, nil, exitUsage, []string{"manifest", "INSERT command denied", "deploy/sql"}, false},
+		{"archive of no table", func(*lab) {}, []string{"archive", "--shard", "nosuch*"}, exitUsage, []string{"--shard", "nosuch*"}, true},
+		{"verify of no table", func(*lab) {}, []string{"verify", "--shard", "nosuch*"}, exitUsage, []string{"--shard", "nosuch*"}, true},
+		{"purge of no table", func(*lab) {}, []string{"purge", "--shard", "nosuch*"}, exitUsage, []string{"--shard", "nosuch*"}, true},
+		{"status of no table", func(*lab) {}, []string{"status", "--shard", "nosuch*"}, exitUsage, []string{"--shard", "nosuch*"}, true},
 		{"no bucket", func(l *lab) { l.set("bucket.name", "t-none-such") }, nil, exitUsage, []string{"t-none-such", "bucket"}, false},
 		{"bucket unreachable", func(l *lab) { l.set("bucket.endpoint", "http://"+nobody(l.t)) }, nil, exitUsage, []string{"refused"}, false},
 		{"bucket denied", func(l *lab) { l.env = append(l.env, "AWS_SECRET_ACCESS_KEY="+secret) }, nil, exitUsage, []string{"denied", "credentials"}, false},
@@ -323,6 +335,23 @@ func TestBadInput(t *testing.T) {
 
 // l2 stands for the lab's database among the words of TestBadInput.
 const l2 = "\x00database"
+
+// Days that are cut otherwise than before are refused, by check as well.
+func TestChangedZone(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.fill("msg_00", 40, 3, 17)
+	l.want(0, "migrate")
+	l.want(0, "archive")
+	l.set("source.timezone", "Asia/Shanghai")
+	for _, verb := range []string{"check", "archive"} {
+		if o := l.want(exitRefused, verb); !strings.Contains(o.stdout+o.stderr, "source.timezone or source.snowflake was changed, set it back") {
+			t.Errorf("%s: %+v", verb, o)
+		}
+	}
+	l.set("source.timezone", "UTC")
+	l.want(0, "check")
+}
 
 func TestZeroAndNegativeIDs(t *testing.T) {
 	t.Parallel()

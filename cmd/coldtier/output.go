@@ -40,6 +40,7 @@ func (a *app) finish(ctx context.Context, err error) int {
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
+	err = refusal(err)
 	code, kind := exit(err)
 	if a.output == formatJSON {
 		d := document{Command: a.verb, ExitCode: code, Result: a.result}

@@ -29,13 +29,13 @@ archive. One whose objects or ClickHouse rows are no longer all there is left, t
 		if err := s.parse(); err != nil {
 			return nil, err
 		}
-		return a.purge(ctx, purge.Selection{From: s.from, To: s.to, Shard: s.shard})
+		return a.purge(ctx, s)
 	})
 	s.flags(c)
 	return a.changes(c)
 }
 
-func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err error) {
+func (a *app) purge(ctx context.Context, sel selection) (_ result, err error) {
 	p, err := a.open(ctx, need{warm: true, bucket: true, rows: true, job: true})
 	if err != nil {
 		return nil, err
@@ -43,6 +43,9 @@ func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err err
 	defer func() { err = joinClose(err, p) }()
 	if p.unowned != nil {
 		return nil, p.unowned
+	}
+	if err := sel.matches(ctx, p); err != nil {
+		return nil, err
 	}
 	m := &meter{}
 	if !a.dryRun {
@@ -53,7 +56,7 @@ func (a *app) purge(ctx context.Context, sel purge.Selection) (_ result, err err
 	if err != nil {
 		return nil, setup(err)
 	}
-	plan, err := pu.Plan(ctx, sel)
+	plan, err := pu.Plan(ctx, purge.Selection{From: sel.from, To: sel.to, Shard: sel.shard})
 	if err != nil {
 		return nil, err
 	}

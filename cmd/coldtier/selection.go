@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"path"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coldtier/coldtier/archive/snowflake"
+	"github.com/coldtier/coldtier/manifest"
 )
 
 // selection is the days and shards a verb is narrowed to.
@@ -25,6 +27,23 @@ func (s *selection) flags(c *cobra.Command) {
 	f.StringVar(&s.shard, "shard", "", "`GLOB` of DATABASE.TABLE")
 	c.MarkFlagsMutuallyExclusive("day", "from")
 	c.MarkFlagsMutuallyExclusive("day", "to")
+}
+
+// matches refuses a pattern that fits no table and no slice: a slip of the pen must not
+// look like work well done.
+func (s *selection) matches(ctx context.Context, p *parts) error {
+	if s.shard == "" {
+		return nil
+	}
+	for _, t := range p.tables {
+		if ok, _ := path.Match(s.shard, t.Shard().String()); ok { // parse tried it
+			return nil
+		}
+	}
+	if known, err := p.manifest.Slices(ctx, manifest.Filter{Shard: s.shard}); err != nil || len(known) > 0 {
+		return err
+	}
+	return usage("--shard %q: the manifest has no slice of such a table: want DATABASE.TABLE, with * for any text", s.shard)
 }
 
 // parse reads the flags' texts.

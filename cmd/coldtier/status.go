@@ -93,6 +93,9 @@ func (a *app) status(ctx context.Context, sel selection, runs int) (_ result, er
 		return nil, err
 	}
 	defer func() { err = joinClose(err, p) }()
+	if err := sel.matches(ctx, p); err != nil {
+		return nil, err
+	}
 	sum, err := p.manifest.Summary(ctx)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -28,13 +27,13 @@ MySQL the next archive copies it again.`,
 		if err := s.parse(); err != nil {
 			return nil, err
 		}
-		return a.verify(ctx, archive.Selection{From: s.from, To: s.to, Shard: s.shard})
+		return a.verify(ctx, s)
 	})
 	s.flags(c)
 	return a.changes(c)
 }
 
-func (a *app) verify(ctx context.Context, sel archive.Selection) (_ result, err error) {
+func (a *app) verify(ctx context.Context, sel selection) (_ result, err error) {
 	p, err := a.open(ctx, need{bucket: true, rows: true, job: true})
 	if err != nil {
 		return nil, err
@@ -44,8 +43,11 @@ func (a *app) verify(ctx context.Context, sel archive.Selection) (_ result, err 
 	if p.unowned != nil {
 		warnings = append(warnings, a.redactor.Text(p.unowned.Error()))
 	}
+	if err := sel.matches(ctx, p); err != nil {
+		return nil, err
+	}
 	v := a.verifier(p)
-	list, err := v.Plan(ctx, sel)
+	list, err := v.Plan(ctx, archive.Selection{From: sel.from, To: sel.to, Shard: sel.shard})
 	if err != nil {
 		return nil, err
 	}
@@ -76,11 +78,11 @@ func verified(r *archive.VerifyReport) error {
 	switch {
 	case len(r.Different) > 0 || len(r.Unknown) == 0:
 		return err
-	case all(r.Unknown, func(o archive.VerifyOutcome) bool { return errors.Is(o.Err, manifest.ErrLeased) }):
+	case all(r.Unknown, func(o archive.VerifyOutcome) bool { return others(o.Err) }):
 		if len(r.Equal) > 0 {
 			return mark(err, errPartial)
 		}
-		return err
+		return mark(err, manifest.ErrLeased)
 	case len(r.Equal) > 0:
 		return mark(err, errPartial)
 	}

@@ -175,7 +175,7 @@ func remedy(err error, key string) error {
 	case errors.As(err, &answer):
 		switch answer.Number {
 		case 1044, 1142, 1143:
-			what = "grant the account the rights it needs there, see deploy/sql"
+			what = grantRights
 		case 1045, 1698:
 			what = "correct user and password"
 		case 1049:
@@ -188,6 +188,34 @@ func remedy(err error, key string) error {
 		return err
 	}
 	return fmt.Errorf("%w: %s: %s", err, key, what)
+}
+
+const grantRights = "grant the account the rights it needs there, see deploy/sql"
+
+// refusal adds what to do when a MySQL server refuses a statement to an account, or
+// takes no writes at all, wherever in a job that was. It is an error of the surroundings.
+func refusal(err error) error {
+	var answer *mysql.MySQLError
+	if !errors.As(err, &answer) {
+		return err
+	}
+	what := ""
+	switch answer.Number {
+	case 1044, 1142, 1143, 1227, 1370:
+		what = grantRights
+	case 1290, 1836: // read_only
+		what = "name the primary, not a replica"
+	default:
+		return err
+	}
+	switch text := err.Error(); {
+	case strings.Contains(text, what):
+	case strings.Contains(text, "\n"):
+		err = fmt.Errorf("%w\n%s", err, what)
+	default:
+		err = fmt.Errorf("%w: %s", err, what)
+	}
+	return mark(err, errSetup)
 }
 
 func (a *app) openBucket(ctx context.Context, p *parts) (err error) {

@@ -289,7 +289,8 @@ func TestManyWorkers(t *testing.T) {
 			all = append(all, e.Start(nil, verb))
 		}
 		for _, p := range all {
-			if r := p.Wait(); r.Exit != 0 && r.Exit != 3 && r.Exit != 5 {
+			// Work that another run did or does is no reason to say that something was left.
+			if r := p.Wait(); r.Exit != 0 && r.Exit != 5 {
 				t.Error(r)
 			}
 		}

@@ -50,7 +50,7 @@ func (d *decoder) config(m *mapping, c *Config) {
 	m.section("manifest", true, func(s *mapping) {
 		s.require("dsn", "the address of the manifest's MySQL database")
 		s.dsn("dsn", &c.Manifest.DSN)
-		s.value("lease", func(t string) (err error) {
+		s.formatted("lease", func(t string) (err error) {
 			if c.Manifest.Lease, err = ParseDuration(t); err == nil && (c.Manifest.Lease < time.Second || c.Manifest.Lease > time.Hour) {
 				err = errors.New("want 1s to 1h")
 			}
@@ -96,7 +96,7 @@ func (d *decoder) source(m *mapping, s *Source) {
 		m.number("time_shift", &shift, 0, snowflake.MaxShift)
 		s.Layout.Shift = uint(shift)
 		m.require("epoch", "the instant of ID 0, such as 2015-01-01T00:00:00Z")
-		m.value("epoch", func(t string) error {
+		m.formatted("epoch", func(t string) error {
 			e, err := time.Parse(time.RFC3339, t)
 			if err != nil {
 				return errors.New("want an instant such as 2015-01-01T00:00:00Z")
@@ -202,7 +202,10 @@ func purge(m *mapping, p *Purge) {
 	m.number("rows_per_second", &p.RowsPerSecond, 0, 1_000_000_000)
 	m.duration("max_replica_lag", &p.MaxReplicaLag)
 	m.number("max_threads_running", &p.MaxThreadsRunning, 0, 1_000_000)
-	m.text("hours", &p.Hours, checkHours)
+	m.formatted("hours", func(s string) error {
+		p.Hours = s
+		return checkHours(s)
+	})
 }
 
 // section reads a mapping under a key; a required one that is missing is read as
@@ -254,21 +257,31 @@ func (d *decoder) scalar(n ast.Node, path, want string) (text string, bare, ok b
 	return text, len(gave) > 0, true
 }
 
-func (d *decoder) value(n ast.Node, path string, set func(string) error) {
+// formatted reads a scalar of a form that no number and no boolean has, so that set's
+// own error tells best what is wrong with one.
+func (m *mapping) formatted(key string, set func(string) error) {
+	if n, ok := m.get(key); ok {
+		m.d.read(n, join(m.path, key), false, set)
+	}
+}
+
+func (d *decoder) value(n ast.Node, path string, set func(string) error) { d.read(n, path, true, set) }
+
+func (d *decoder) read(n ast.Node, path string, text bool, set func(string) error) {
 	n = rejoin(n)
-	text, _, ok := d.scalar(n, path, "a text")
+	s, _, ok := d.scalar(n, path, "a text")
 	if !ok {
 		return
 	}
-	if !textual(n) {
+	if text && !textual(n) {
 		d.fail(at(n), path, "want a text, not %s: put it in quotes", describe(n))
 		return
 	}
-	if strings.ContainsRune(text, 0) {
+	if strings.ContainsRune(s, 0) {
 		d.fail(at(n), path, "holds a NUL character")
 		return
 	}
-	if err := set(text); err != nil {
+	if err := set(s); err != nil {
 		d.fail(at(n), path, "%v", err)
 	}
 }
@@ -314,14 +327,14 @@ func (d *decoder) dsn(n ast.Node, path string, dst *DSN) {
 }
 
 func (m *mapping) duration(key string, dst *time.Duration) {
-	m.value(key, func(s string) (err error) {
+	m.formatted(key, func(s string) (err error) {
 		*dst, err = ParseDuration(s)
 		return err
 	})
 }
 
 func (m *mapping) size(key string, dst *int64, least, most int64) {
-	m.value(key, func(s string) (err error) {
+	m.formatted(key, func(s string) (err error) {
 		if *dst, err = ParseSize(s); err == nil && (*dst < least || *dst > most) {
 			return fmt.Errorf("want at least %dMiB", least>>20)
 		}
