@@ -17,7 +17,8 @@ type SegmentQuery struct {
 	Before       *uint64        // exclusive; or
 	After        *uint64        // exclusive; or
 	Oldest       bool           // from the oldest end
-	Until        *snowflake.Day // segments of this day and the days before it alone
+	On           *snowflake.Day // segments of this day alone; or
+	Until        *snowflake.Day // of this day and the days before it alone
 	Limit        int
 }
 

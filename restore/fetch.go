@@ -91,46 +91,57 @@ func (f *Fetcher) around(ctx context.Context, q Query, limit int) (*Page, error)
 	return p, nil
 }
 
-// cursorOf is the cursor of a message, or the lowest cursor above those of the
-// messages before it where it does not exist.
+// cursorOf is the cursor of a message. Where it does not exist it is the lowest
+// cursor above those of earlier messages near it: sequences need not rise with the
+// IDs, so any place between its neighbours is as good.
 func (f *Fetcher) cursorOf(ctx context.Context, q Query) (uint64, error) {
 	id := *q.Around
 	day := f.Layout.DayOf(id, f.Zone)
-	refs, err := f.Manifest.Segments(ctx, manifest.SegmentQuery{Conversation: q.Conversation, Until: &day, Limit: aroundSegments})
+	// The message can lie nowhere but in a slice of its ID's day.
+	own, err := f.Manifest.Segments(ctx, manifest.SegmentQuery{Conversation: q.Conversation, On: &day, Limit: segmentsAtOnce})
 	if err != nil {
 		return 0, err
 	}
-	w := walk{f: f, q: Query{Conversation: q.Conversation, From: q.From}, newest: true}
-	cursor := uint64(0)
-	for _, ref := range refs {
-		if ref.Schema.Role(message.Sequence) < 0 {
-			return id, nil // the cursor is the message ID
-		}
-		w.parts = append(w.parts, w.split(ref)...)
+	near, err := f.Manifest.Segments(ctx, manifest.SegmentQuery{Conversation: q.Conversation, Until: &day, Limit: aroundSegments})
+	if err != nil {
+		return 0, err
 	}
-	w.order()
-	for _, p := range w.parts {
-		rows, err := w.all(ctx, p)
-		if err != nil {
-			return 0, fmt.Errorf("look for message %d: %w", id, err)
+	cursor := uint64(0)
+	for i, refs := range [][]manifest.SegmentRef{own, near} {
+		w := walk{f: f, q: Query{Conversation: q.Conversation, From: q.From}, newest: true}
+		for _, ref := range refs {
+			if ref.Schema.Role(message.Sequence) < 0 {
+				return id, nil // the cursor is the message ID
+			}
+			w.parts = append(w.parts, w.split(ref)...)
 		}
-		for _, r := range rows {
-			switch {
-			case r.MessageID() == id:
-				return r.Cursor(), nil
-			case r.MessageID() < id:
-				cursor = max(cursor, r.Cursor()+1)
+		w.order()
+		for _, p := range w.parts {
+			rows, err := w.all(ctx, p)
+			if err != nil {
+				return 0, fmt.Errorf("look for message %d: %w", id, err)
+			}
+			for _, r := range rows {
+				switch {
+				case r.MessageID() == id:
+					return r.Cursor(), nil
+				case r.MessageID() < id:
+					cursor = max(cursor, r.Cursor()+1)
+				}
+			}
+			if i > 0 && cursor > 0 {
+				break
 			}
 		}
 		if cursor > 0 {
-			break // the message would have been in this part or a newer one
+			break
 		}
 	}
 	return cursor, nil
 }
 
-// aroundSegments is how many segments, up to a message's day, are looked through
-// for it: the copies of its day in the shards a conversation may have moved between.
+// aroundSegments is how many segments before a message's day are looked at for the
+// place of one that does not exist.
 const aroundSegments = 4
 
 func (p *Page) bounds() {

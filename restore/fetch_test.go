@@ -239,8 +239,7 @@ func TestAroundAMessage(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	c := newCold(t, rng, 5, 120, 1024)
-	for range 20 {
-		at := rng.IntN(len(c.all))
+	for at := range c.all {
 		id := c.all[at].id
 		p, err := c.fetcher().Fetch(t.Context(), restore.Query{Conversation: []byte(conversation), Around: &id, Limit: 10})
 		if err != nil {
