@@ -191,7 +191,7 @@ func (a *Archiver) slice(ctx context.Context, w Work, o *Outcome, progress Progr
 		return elsewhere(err)
 	}
 	held, stop := lease.Keep(ctx)
-	err = a.work1(held, lease, w.table, o, progress)
+	err = a.underLease(held, lease, w.table, o, progress)
 	if err != nil && held.Err() != nil {
 		err = fmt.Errorf("%w (while: %w)", context.Cause(held), err)
 	}
@@ -235,7 +235,7 @@ func release(ctx context.Context, l *manifest.Lease) error {
 	return err
 }
 
-func (a *Archiver) work1(ctx context.Context, lease *manifest.Lease, t Table, o *Outcome, progress Progress) error {
+func (a *Archiver) underLease(ctx context.Context, lease *manifest.Lease, t Table, o *Outcome, progress Progress) error {
 	if err := a.step(ctx, "archive.claimed"); err != nil {
 		return err
 	}

@@ -206,7 +206,7 @@ func (s *spanChecker) add(b *message.Batch) (all message.Fingerprint, err error)
 		}
 		conv := b.Conversation(i)
 		if !s.begun || !bytes.Equal(conv, s.got.Conversation) {
-			if err := s.end1(); err != nil {
+			if err := s.endSpan(); err != nil {
 				return all, err
 			}
 			s.begun = true
@@ -224,7 +224,7 @@ func (s *spanChecker) add(b *message.Batch) (all message.Fingerprint, err error)
 	return all, nil
 }
 
-func (s *spanChecker) end1() error {
+func (s *spanChecker) endSpan() error {
 	if !s.begun {
 		return nil
 	}
@@ -241,7 +241,7 @@ func (s *spanChecker) end1() error {
 }
 
 func (s *spanChecker) end() error {
-	if err := s.end1(); err != nil {
+	if err := s.endSpan(); err != nil {
 		return err
 	}
 	if s.at != len(s.want) {

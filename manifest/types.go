@@ -154,5 +154,10 @@ type CopyID struct {
 	Attempt    string
 }
 
+// String is "2026-05-01 im_00.msg_00 g1-0a1b".
+func (id CopyID) String() string {
+	return fmt.Sprintf("%s %s g%d-%s", id.Day, id.Shard, id.Generation, id.Attempt)
+}
+
 // ID names the copy.
 func (c *Copy) ID() CopyID { return CopyID{c.Shard, c.Day, c.Generation, c.Attempt} }

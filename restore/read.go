@@ -31,7 +31,7 @@ func (w *walk) read(ctx context.Context, p part) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.select1(b, FromBucket), nil
+	return w.inPage(b, FromBucket), nil
 }
 
 // all reads a part whole, from ClickHouse where the bucket may not be asked or does
@@ -60,15 +60,15 @@ func (w *walk) all(ctx context.Context, p part) ([]Row, error) {
 	if err != nil {
 		return nil, errors.Join(damage, err)
 	}
-	rows := w.select1(b, FromClickHouse)
+	rows := w.inPage(b, FromClickHouse)
 	if err := w.whole([]part{p}, rows, after, before); err != nil {
 		return nil, errors.Join(damage, err)
 	}
 	return rows, nil
 }
 
-// select1 gives a batch's rows of the conversation inside the anchor, in page order.
-func (w *walk) select1(b *message.Batch, from Store) []Row {
+// inPage gives a batch's rows of the conversation inside the anchor, in page order.
+func (w *walk) inPage(b *message.Batch, from Store) []Row {
 	var rows []Row
 	for i := range b.Len() {
 		if bytes.Equal(b.Conversation(i), w.q.Conversation) && w.inside(b.Cursor(i)) {
@@ -136,7 +136,7 @@ func (w *walk) clickhouse(ctx context.Context, batch []part) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		rows := w.select1(b, FromClickHouse)
+		rows := w.inPage(b, FromClickHouse)
 		if len(rows) < limit { // all there is
 			if err := w.whole(chosen, rows, after, before); err != nil {
 				return false, err

@@ -20,7 +20,7 @@ func (d *DB) drop(ctx context.Context, id CopyID) error {
 	if err != nil || len(cols) == 0 { // without a table there are no rows
 		return err
 	}
-	rows := "SELECT count() FROM " + d.qualified(tableName) + " PREWHERE " + id.condition()
+	rows := "SELECT count() FROM " + d.qualified(tableName) + " PREWHERE " + condition(id)
 	n, err := d.count(ctx, rows)
 	if err != nil || n == 0 {
 		return err
@@ -29,7 +29,7 @@ func (d *DB) drop(ctx context.Context, id CopyID) error {
 	if d.cfg.Cluster != "" { // a Distributed table has no mutations; each shard's first replica tells of its own
 		table, mutations = localName, fmt.Sprintf("cluster(%s, system.mutations)", ident(d.cfg.Cluster))
 	}
-	if err := d.exec(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE %s", d.qualified(table), d.onCluster(), id.condition())); err != nil {
+	if err := d.exec(ctx, fmt.Sprintf("ALTER TABLE %s%s DELETE WHERE %s", d.qualified(table), d.onCluster(), condition(id))); err != nil {
 		return err
 	}
 	// Deleting goes on in the background. The attempt is unique, so a mutation that

@@ -122,7 +122,7 @@ func TestReadCopyReadsItsShardOnly(t *testing.T) {
 	wantEqual(t, readAll(t, d, id, s), rows)
 	own := uint64(daysAside*rows.Len() + 2*granularity)
 	if d.cfg.Protocol != "native" {
-		if n := estimate(t, d, " PREWHERE "+id.condition()); n < uint64(rows.Len()) || n > own {
+		if n := estimate(t, d, " PREWHERE "+condition(id)); n < uint64(rows.Len()) || n > own {
 			t.Errorf("a copy of %d rows is read from %d of %d, want its shard's, at most %d", rows.Len(), n, rows.Len()*len(ids), own)
 		}
 		return

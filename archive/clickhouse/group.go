@@ -29,7 +29,7 @@ func (r *reader) groups(ctx context.Context, id CopyID) (groups []group, err err
 	if number {
 		text = "toString(" + conv + ")"
 	}
-	statement := fmt.Sprintf("SELECT %s AS _text, count() FROM %s PREWHERE %s GROUP BY %s ORDER BY _text", text, r.d.qualified(tableName), id.condition(), conv)
+	statement := fmt.Sprintf("SELECT %s AS _text, count() FROM %s PREWHERE %s GROUP BY %s ORDER BY _text", text, r.d.qualified(tableName), condition(id), conv)
 	err = r.d.query(ctx, readSettings(), statement, func(scan func(...any) error) error {
 		var c string
 		var rows uint64

@@ -82,7 +82,7 @@ func (r *reader) pageCondition(ids []CopyID, q PageQuery) (where string, possibl
 			shards = append(shards, quote(id.Shard.String()))
 		}
 		attempts = append(attempts, quote(id.Attempt))
-		tuples = append(tuples, id.tuple())
+		tuples = append(tuples, tuple(id))
 	}
 	// The days prune partitions, the shards and the conversation are the start of the
 	// primary key; the tuples say which rows count.

@@ -38,7 +38,7 @@ func (d *DB) ReadCopy(ctx context.Context, id CopyID, s *message.Schema, fn func
 	if err != nil {
 		return fmt.Errorf("listing the conversations of %s: %w", id, err)
 	}
-	where := " PREWHERE " + id.condition()
+	where := " PREWHERE " + condition(id)
 	for _, g := range groups {
 		err := r.read(ctx, where+" WHERE "+g.condition(r.conversation(), r.conversationKind())+" ORDER BY "+r.order(), func() error {
 			if r.batch.Len() < batchRows && r.batch.Bytes() < batchBytes {

@@ -4,31 +4,19 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/coldtier/coldtier/archive/snowflake"
 	"github.com/coldtier/coldtier/manifest"
 )
 
-// CopyID names one try to copy a slice: the rows in the table that belong together.
-// The attempt is unique, so rows of a try that failed are never taken for others'.
-type CopyID struct {
-	Shard      manifest.Shard
-	Day        snowflake.Day
-	Generation uint32
-	Attempt    string
-}
+// CopyID names the rows in the table that belong together.
+type CopyID = manifest.CopyID
 
-// String is "2026-05-01 im_00.msg_00 g1-0a1b".
-func (id CopyID) String() string {
-	return fmt.Sprintf("%s %s g%d-%s", id.Day, id.Shard, id.Generation, id.Attempt)
-}
-
-func (id CopyID) tuple() string {
+func tuple(id CopyID) string {
 	return fmt.Sprintf("(%s, %s, %d, %s)", quote(id.Day.String()), quote(id.Shard.String()), id.Generation, quote(id.Attempt))
 }
 
 // condition is true for the rows of a copy. Its day prunes partitions, and its shard is the
 // start of the primary key.
-func (id CopyID) condition() string {
+func condition(id CopyID) string {
 	return fmt.Sprintf("%s = toDate(%s) AND %s = %s AND %s = %s AND %s = %d", colDay, quote(id.Day.String()), colShard, quote(id.Shard.String()),
 		colAttempt, quote(id.Attempt), colGeneration, id.Generation)
 }

@@ -377,22 +377,18 @@ func (r rows) Fit(ctx context.Context, schemas []*message.Schema) error {
 }
 
 func (r rows) Insert(ctx context.Context, id manifest.CopyID, s *message.Schema) (archive.RowWriter, error) {
-	return r.db.Insert(ctx, clickhouse.CopyID(id), s)
+	return r.db.Insert(ctx, id, s)
 }
 
 func (r rows) ReadCopy(ctx context.Context, id manifest.CopyID, s *message.Schema, fn func(*message.Batch) error) error {
-	return r.db.ReadCopy(ctx, clickhouse.CopyID(id), s, fn)
+	return r.db.ReadCopy(ctx, id, s, fn)
 }
 
 func (r rows) Page(ctx context.Context, ids []manifest.CopyID, s *message.Schema, conversation []byte, after, before *uint64, limit int, newest bool) (*message.Batch, error) {
 	if r.db == nil {
 		return nil, errNoRows
 	}
-	own := make([]clickhouse.CopyID, len(ids))
-	for i, id := range ids {
-		own[i] = clickhouse.CopyID(id)
-	}
-	return r.db.ReadPage(ctx, own, s, clickhouse.PageQuery{Conversation: conversation, Before: before, After: after, Limit: limit, Newest: newest})
+	return r.db.ReadPage(ctx, ids, s, clickhouse.PageQuery{Conversation: conversation, Before: before, After: after, Limit: limit, Newest: newest})
 }
 
 // archiveTable is a warm table for archive.
@@ -415,7 +411,7 @@ func (c cold) Sizes(ctx context.Context, prefix string) (map[string]int64, error
 }
 
 func (c cold) Messages(ctx context.Context, id manifest.CopyID, s *message.Schema) (uint64, error) {
-	return c.rows.Messages(ctx, clickhouse.CopyID(id), s)
+	return c.rows.Messages(ctx, id, s)
 }
 
 // purgeTable is a warm table for purge.
