@@ -115,6 +115,11 @@ func (c *column) unsigned() bool { return c.Kind == message.Uint || c.Kind == me
 // opaque says that the canonical text is stored as it is.
 func (c *column) opaque() bool { return c.physical == format.ByteArray }
 
+// inTexts says that a columnReader has the values in texts, not in bits.
+func (c *column) inTexts() bool {
+	return c.physical == format.ByteArray || c.physical == format.FixedLenByteArray
+}
+
 // schemaElement writes the column's element of the footer's schema.
 func (c *column) schemaElement(t *thriftWriter) {
 	outer := t.begin()

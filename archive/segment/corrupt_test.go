@@ -159,7 +159,7 @@ func FuzzReader(f *testing.F) {
 			if err == nil && b.Len() != int(rows) {
 				t.Fatalf("%d rows instead of %d", b.Len(), rows)
 			}
-			_, _, _, _ = parseFooter(footer)
+			_, _ = parseFooter(footer)
 		})
 		if used > 256<<20 {
 			t.Fatalf("%d bytes take %d MB", len(group)+len(footer), used>>20)

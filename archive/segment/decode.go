@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go/format"
@@ -112,6 +113,8 @@ type columnReader struct {
 	dictBits   []int64
 	dictTexts  [][]byte
 	index      []int32
+
+	pages *pages // memory of uncompressed pages, which texts point into
 }
 
 // read reads the column chunk at the start of data and gives the rest of data.
@@ -155,7 +158,7 @@ func (c *columnReader) read(z *zstd.Decoder, data []byte, rows int) (rest []byte
 }
 
 // uncompress gives the values' bytes of a page.
-func uncompress(z *zstd.Decoder, body []byte, raw int64, compressed bool) ([]byte, error) {
+func (c *columnReader) uncompress(z *zstd.Decoder, body []byte, raw int64, compressed bool) ([]byte, error) {
 	if !compressed {
 		if int64(len(body)) != raw {
 			return nil, errPageHeader
@@ -171,7 +174,7 @@ func uncompress(z *zstd.Decoder, body []byte, raw int64, compressed bool) ([]byt
 	if frame.HasFCS && frame.FrameContentSize != uint64(raw) || !frame.HasFCS && raw >= 256 || raw > int64(len(body))*maxExpansion { //nolint:gosec // not negative
 		return nil, errPageHeader
 	}
-	out, err := z.DecodeAll(body, make([]byte, 0, raw))
+	out, err := z.DecodeAll(body, c.pages.take(int(raw)))
 	if err != nil {
 		return nil, fmt.Errorf("compressed page: %w", err)
 	}
@@ -204,7 +207,7 @@ func (c *columnReader) dataPage(z *zstd.Decoder, h pageHeader, body []byte) erro
 	if int64(n-present) != h.nulls {
 		return errPageHeader
 	}
-	values, err := uncompress(z, body[h.levels:], h.raw-h.levels, h.isCompressed)
+	values, err := c.uncompress(z, body[h.levels:], h.raw-h.levels, h.isCompressed)
 	if err != nil {
 		return err
 	}
@@ -258,7 +261,7 @@ func (c *columnReader) spread(n, present int) {
 	if present == n {
 		return
 	}
-	if c.physical == format.ByteArray || c.physical == format.FixedLenByteArray {
+	if c.inTexts() {
 		c.texts = append(c.texts, make([][]byte, n-present)...)
 		spread(c.texts[first:], c.null[first:], present)
 	} else {
@@ -280,7 +283,7 @@ func spread[T any](v []T, null []bool, present int) {
 }
 
 func (c *columnReader) dictionary(z *zstd.Decoder, compressed bool) error {
-	body, err := uncompress(z, c.dictRaw, c.dictHeader.raw, compressed)
+	body, err := c.uncompress(z, c.dictRaw, c.dictHeader.raw, compressed)
 	if err != nil {
 		return err
 	}
@@ -290,7 +293,7 @@ func (c *columnReader) dictionary(z *zstd.Decoder, compressed bool) error {
 		return errPageHeader
 	}
 	texts, values := c.texts, c.bits
-	c.texts, c.bits = nil, nil
+	c.texts, c.bits = c.dictTexts[:0], c.dictBits[:0]
 	err = c.plainValues(body, int(n))
 	c.dictTexts, c.dictBits = c.texts, c.bits
 	c.texts, c.bits = texts, values
@@ -303,6 +306,7 @@ func (c *columnReader) plainValues(b []byte, n int) error {
 		if len(b) < 4*n {
 			return errTruncated
 		}
+		c.texts = slices.Grow(c.texts, n)
 		for range n {
 			if len(b) < 4 {
 				return errTruncated
@@ -319,6 +323,7 @@ func (c *columnReader) plainValues(b []byte, n int) error {
 		if len(b) != n*c.width {
 			return errTruncated
 		}
+		c.texts = slices.Grow(c.texts, n)
 		for ; len(b) > 0; b = b[c.width:] {
 			c.texts = append(c.texts, b[:c.width:c.width])
 		}
@@ -327,6 +332,7 @@ func (c *columnReader) plainValues(b []byte, n int) error {
 		if len(b) != n*c.width {
 			return errTruncated
 		}
+		c.bits = slices.Grow(c.bits, n)
 		if c.width == 4 {
 			for ; len(b) > 0; b = b[4:] {
 				c.bits = append(c.bits, int64(int32(binary.LittleEndian.Uint32(b)))) //nolint:gosec // the bits are meant
@@ -354,142 +360,10 @@ func (c *columnReader) dictionaryValues(b []byte, n int) (err error) {
 	if c.index, err = unpack(c.index[:0], b[1:], int(b[0]), n); err != nil {
 		return err
 	}
-	size := max(len(c.dictTexts), len(c.dictBits))
-	for _, i := range c.index {
-		if i < 0 || int(i) >= size {
-			return errValues
-		}
-		if c.dictTexts != nil {
-			c.texts = append(c.texts, c.dictTexts[i])
-		} else {
-			c.bits = append(c.bits, c.dictBits[i])
-		}
-	}
-	return nil
-}
-
-// unpack appends n values of width bits in the hybrid of run lengths and bit
-// packing.
-func unpack(dst []int32, b []byte, width, n int) ([]int32, error) {
-	if width < 0 || width > 24 {
-		return nil, errValues
-	}
-	mask := uint64(1)<<width - 1
-	for n > 0 {
-		head, size := binary.Uvarint(b)
-		if size <= 0 {
-			return nil, errValues
-		}
-		b = b[size:]
-		if head&1 == 0 { // a run of one value
-			run, size := head>>1, (width+7)/8
-			if run == 0 || len(b) < size {
-				return nil, errValues
-			}
-			v := int32(0)
-			for i := range size {
-				v |= int32(b[i]) << (8 * i)
-			}
-			b = b[size:]
-			for k := min(run, uint64(n)); k > 0; k-- {
-				dst = append(dst, v)
-				n--
-			}
-			continue
-		}
-		groups := head >> 1 // of 8 values in width bytes
-		if groups == 0 || groups > uint64(len(b)) && width > 0 || groups*uint64(width) > uint64(len(b)) {
-			return nil, errValues
-		}
-		packed := b[:groups*uint64(width)]
-		b = b[len(packed):]
-		have, held := uint64(0), 0
-		for k := min(groups, uint64(n+7)/8) * 8; k > 0 && n > 0; k-- {
-			for held < width {
-				have |= uint64(packed[0]) << held
-				packed, held = packed[1:], held+8
-			}
-			dst = append(dst, int32(have&mask)) //nolint:gosec // at most 24 bits
-			have, held, n = have>>width, held-width, n-1
-		}
-	}
-	return dst, nil
-}
-
-// deltaValues reads DELTA_BINARY_PACKED.
-func (c *columnReader) deltaValues(b []byte, n int) error {
-	if c.physical != format.Int32 && c.physical != format.Int64 {
-		return errValues
-	}
-	t := thriftReader{b: b} // the same varints
-	block, err1 := t.uvarint()
-	minis, err2 := t.uvarint()
-	count, err3 := t.uvarint()
-	value, err4 := t.varint()
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return errValues
-	}
-	if count != uint64(n) || minis == 0 || minis > 512 || block > 1<<16 || block%minis != 0 || block/minis%32 != 0 || block == 0 { //nolint:gosec // not negative
-		return errValues
-	}
-	per := int(block / minis) //nolint:gosec // at most 1<<16
-	narrow := func(v int64) int64 {
-		if c.width == 4 {
-			return int64(int32(v)) //nolint:gosec // INT32 differences wrap around
-		}
-		return v
-	}
-	if n > 0 {
-		value = narrow(value)
-		c.bits = append(c.bits, value)
-		n--
-	}
-	for n > 0 {
-		least, err := t.varint()
-		if err != nil || uint64(len(b)-t.pos) < minis { //nolint:gosec // not negative
-			return errValues
-		}
-		widths := b[t.pos : t.pos+int(minis)]
-		t.pos += len(widths)
-		for _, width := range widths {
-			if n == 0 {
-				break
-			}
-			size := per / 8 * int(width)
-			if width > 64 || len(b)-t.pos < size {
-				return errValues
-			}
-			packed := b[t.pos : t.pos+size]
-			t.pos += size
-			bit := 0
-			for k := min(per, n); k > 0; k-- {
-				value = narrow(value + least + int64(bitsAt(packed, bit, int(width)))) //nolint:gosec // the bits are meant
-				bit += int(width)
-				c.bits = append(c.bits, value)
-				n--
-			}
-		}
-	}
-	return nil
-}
-
-// bitsAt reads width bits (at most 64) of b from a bit on, lowest first.
-func bitsAt(b []byte, bit, width int) uint64 {
-	if width == 0 {
-		return 0
-	}
-	i, shift := bit/8, bit%8
-	var v uint64
-	if i+8 <= len(b) {
-		v = binary.LittleEndian.Uint64(b[i:]) >> shift
+	if c.inTexts() {
+		c.texts, err = appendOf(c.texts, c.dictTexts, c.index)
 	} else {
-		for k, x := range b[i:] {
-			v |= uint64(x) << (8 * k)
-		}
-		v >>= shift
+		c.bits, err = appendOf(c.bits, c.dictBits, c.index)
 	}
-	if shift+width > 64 {
-		v |= uint64(b[i+8]) << (64 - shift)
-	}
-	return v & (1<<width - 1) // 1<<64 is 0, so that 64 bits keep all
+	return err
 }

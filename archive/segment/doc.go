@@ -68,8 +68,10 @@
 // PLAIN, DELTA_BINARY_PACKED for IDs, cursors and times, RLE_DICTIONARY for columns
 // whose values repeat (at most 32 KiB of values of at most 64 bytes each; never the
 // content), chosen for each column chunk at its first page. ZSTD where it saves a
-// sixteenth, else UNCOMPRESSED, for all pages of a chunk alike. Pages have Parquet's
-// CRC too.
+// sixteenth of a column's first page, else UNCOMPRESSED, for the whole column alike: the
+// format allows each chunk its own codec, but parquet-go up to 0.32 reads all of a column's
+// chunks by the codec of the first one. Files of before (also version 1) may mix them.
+// Pages have Parquet's CRC too.
 //
 // # Bounds
 //

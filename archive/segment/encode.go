@@ -43,10 +43,14 @@ type columnWriter struct {
 	count  int     // values in data
 	long   bool    // a value of data is too long for bounds and dictionaries
 
+	// The codec is one for all chunks of the file, chosen at its first page: some readers
+	// take the first row group's for all, and give wrong values where another has another.
+	coded bool
+	codec format.CompressionCodec
+
 	// The column chunk: the finished pages of the row group.
-	decided  bool // encoding and codec are chosen at the chunk's first page
+	decided  bool // the encoding is chosen at the chunk's first page
 	encoding format.Encoding
-	codec    format.CompressionCodec
 	used     [9]bool // encodings
 	pages    []page
 	out      []byte // finished data pages
@@ -65,6 +69,7 @@ type columnWriter struct {
 func (c *columnWriter) reset() {
 	c.resetPage()
 	c.resetChunk()
+	c.coded = false
 }
 
 func (c *columnWriter) resetPage() {
@@ -179,14 +184,14 @@ func (c *columnWriter) finishPage(z *zstd.Encoder) error {
 	if raw > maxPage {
 		return fmt.Errorf("column %s: page of %d bytes is too large", c.Name, raw)
 	}
-	// Levels of a version 2 page are never compressed. The codec is one for all
-	// pages of a chunk, so that a reader may look at either flag or metadata.
+	// Levels of a version 2 page are never compressed. All pages have the codec, so
+	// that a reader may look at either flag or metadata.
 	packed := false // a page without values has nothing to compress
-	if small := len(body) < minCompressed && len(c.dict) < minCompressed; !c.decided && small {
+	if small := len(body) < minCompressed && len(c.dict) < minCompressed; !c.coded && small {
 		c.codec = format.Uncompressed
-	} else if !c.decided || c.codec == format.Zstd {
+	} else if !c.coded || c.codec == format.Zstd {
 		shorter := z.EncodeAll(body, nil)
-		if !c.decided {
+		if !c.coded {
 			c.codec = format.Uncompressed
 			if len(shorter) < len(body)-len(body)/16 || len(c.dict) >= minCompressed {
 				c.codec = format.Zstd
@@ -196,7 +201,7 @@ func (c *columnWriter) finishPage(z *zstd.Encoder) error {
 			body = shorter
 		}
 	}
-	c.decided, c.used[encoding] = true, true
+	c.decided, c.coded, c.used[encoding] = true, true, true
 	c.nulls += nulls
 
 	crc := crc32.Update(crc32.ChecksumIEEE(levels), crc32.IEEETable, body)

@@ -300,35 +300,45 @@ func (w *Writer) rowGroup(t *thriftWriter, g int, at *int, ciStart, oiStart int6
 	t.end(outer)
 }
 
+// footer is what a reader needs of one.
+type footer struct {
+	meta   metaJSON
+	schema *message.Schema
+	rows   int64
+	groups [][]bound
+}
+
 // parseFooter reads the metadata and the schema of a file out of its last bytes.
-func parseFooter(b []byte) (m metaJSON, s *message.Schema, rows int64, err error) {
+func parseFooter(b []byte) (f footer, err error) {
 	n := len(b) - 8
 	if n < 0 || string(b[n+4:]) != magic {
-		return m, nil, 0, errors.New("not the end of a Parquet file")
+		return f, errors.New("not the end of a Parquet file")
 	}
 	length := int64(binary.LittleEndian.Uint32(b[n:]))
 	if length > int64(n) {
-		return m, nil, 0, fmt.Errorf("footer of %d bytes is longer than the %d that are there", length, n)
+		return f, fmt.Errorf("footer of %d bytes is longer than the %d that are there", length, n)
 	}
 	t := thriftReader{b: b[int64(n)-length : n]}
 	for last := int16(0); ; {
 		kind, ok, err := t.next(&last)
 		if err != nil {
-			return m, nil, 0, err
+			return f, err
 		}
 		if !ok {
 			break
 		}
 		switch last {
 		case 3:
-			rows, err = t.int(kind)
+			f.rows, err = t.int(kind)
+		case 4:
+			f.groups, err = t.rowGroups(kind)
 		case 5:
 			err = t.keyValues(kind, func(key, value []byte) error {
 				switch string(key) {
 				case metaKey:
-					return json.Unmarshal(value, &m)
+					return json.Unmarshal(value, &f.meta)
 				case schemaKey:
-					s, err = message.ParseSchema(value)
+					f.schema, err = message.ParseSchema(value)
 					return err
 				}
 				return nil
@@ -337,43 +347,29 @@ func parseFooter(b []byte) (m metaJSON, s *message.Schema, rows int64, err error
 			err = t.skip(kind, 0)
 		}
 		if err != nil {
-			return m, nil, 0, err
+			return f, err
 		}
 	}
-	if s == nil || m.Version == 0 {
-		return m, nil, 0, fmt.Errorf("footer without %s and %s: the file was not written by coldtier", metaKey, schemaKey)
+	if f.schema == nil || f.meta.Version == 0 {
+		return f, fmt.Errorf("footer without %s and %s: the file was not written by coldtier", metaKey, schemaKey)
 	}
-	return m, s, rows, nil
+	return f, nil
 }
 
 // keyValues reads a list of key-value pairs.
 func (t *thriftReader) keyValues(kind byte, fn func(key, value []byte) error) error {
-	elem, n, err := t.list(kind)
-	if err != nil || elem != thriftStruct {
-		return errThrift
-	}
-	for range n {
+	return t.structs(kind, func() error {
 		var pair [2][]byte
-		for last := int16(0); ; {
-			kind, ok, err := t.next(&last)
-			if err != nil {
+		err := t.fields(func(id int16, kind byte) (err error) {
+			if id == 1 || id == 2 {
+				pair[id-1], err = t.bytes(kind)
 				return err
 			}
-			if !ok {
-				break
-			}
-			if last == 1 || last == 2 {
-				pair[last-1], err = t.bytes(kind)
-			} else {
-				err = t.skip(kind, 0)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if err := fn(pair[0], pair[1]); err != nil {
+			return t.skip(kind, 0)
+		})
+		if err != nil {
 			return err
 		}
-	}
-	return nil
+		return fn(pair[0], pair[1])
+	})
 }

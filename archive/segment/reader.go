@@ -21,10 +21,16 @@ type Reader struct {
 	file   File
 	schema *message.Schema
 	meta   Meta
+	bounds []bound // of the message ID, by row group; nil without the footer
 	cols   []column
 	z      *zstd.Decoder
-	buf    []byte
-	row    [][]byte
+
+	// Memory that one row group after another uses.
+	columns []columnReader
+	pages   pages
+	buf     []byte
+	row     [][]byte
+	sizes   []int
 }
 
 // OpenFooter reads a file's metadata and schema out of the bytes of f.Footer.
@@ -35,19 +41,23 @@ func OpenFooter(f File, footer []byte) (*Reader, error) {
 	if err := verify(f.Footer, footer, "footer"); err != nil {
 		return nil, err
 	}
-	m, s, rows, err := parseFooter(footer)
+	said, err := parseFooter(footer)
 	if err != nil {
 		return nil, fmt.Errorf("footer: %w: %w", ErrCorrupt, err)
 	}
-	if m.Version != f.Version || rows != f.Rows {
+	if said.meta.Version != f.Version || said.rows != f.Rows {
 		return nil, fmt.Errorf("footer: %w: it speaks of version %d and %d rows, the manifest of version %d and %d", ErrCorrupt,
-			m.Version, rows, f.Version, f.Rows)
+			said.meta.Version, said.rows, f.Version, f.Rows)
 	}
-	r, err := Open(f, s)
+	bounds, err := boundsOf(f, said.schema, said.groups)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	r, err := Open(f, said.schema)
 	if err != nil {
 		return nil, err
 	}
-	r.meta = m.Meta
+	r.meta, r.bounds = said.meta.Meta, bounds
 	return r, nil
 }
 
@@ -68,6 +78,16 @@ func Open(f File, s *message.Schema) (*Reader, error) {
 		return nil, fmt.Errorf("decompressor: %w", err)
 	}
 	return &Reader{file: f, schema: s, cols: cols, z: z}, nil
+}
+
+// Reset makes the reader one of another file, of the same schema, as Open would: its
+// memory serves on.
+func (r *Reader) Reset(f File) error {
+	if err := check(f); err != nil {
+		return err
+	}
+	r.file, r.meta, r.bounds = f, Meta{}, nil
+	return nil
 }
 
 // check refuses descriptions that no writer makes, before anything is sized by them.
@@ -125,10 +145,14 @@ func (r *Reader) ReadGroup(i int, data []byte) (b *message.Batch, err error) {
 }
 
 func (r *Reader) decode(data []byte, rows int) (*message.Batch, error) {
-	cols := make([]columnReader, len(r.cols))
+	if r.columns == nil {
+		r.columns = make([]columnReader, len(r.cols))
+	}
+	cols := r.columns
 	var err error
+	r.pages.reset()
 	for i := range cols {
-		cols[i].column = &r.cols[i]
+		cols[i].reset(&r.cols[i], &r.pages)
 		if data, err = cols[i].read(r.z, data, rows); err != nil {
 			return nil, fmt.Errorf("column %s: %w", cols[i].Name, err)
 		}
@@ -138,6 +162,11 @@ func (r *Reader) decode(data []byte, rows int) (*message.Batch, error) {
 	}
 	b := message.NewBatch(r.schema)
 	last := &cols[len(cols)-1]
+	r.sizes = r.sizes[:0]
+	for i := range cols[:len(cols)-1] {
+		r.sizes = append(r.sizes, cols[i].size(rows, &r.buf))
+	}
+	b.Grow(rows, r.sizes)
 	for row := range rows {
 		r.buf, r.row = r.buf[:0], r.row[:0]
 		for i := range cols[:len(cols)-1] {
@@ -155,6 +184,20 @@ func (r *Reader) decode(data []byte, rows int) (*message.Batch, error) {
 	return b, nil
 }
 
+// size is the bytes of the texts of all rows: exactly of opaque ones, else guessed by the
+// first and the last, which are the shortest and the longest of growing numbers.
+func (c *columnReader) size(rows int, buf *[]byte) (n int) {
+	if c.opaque() {
+		for _, t := range c.texts {
+			n += len(t)
+		}
+		return min(n, 2*maxGroupRaw) // a dictionary may speak of more than was read
+	}
+	*buf = (*buf)[:0]
+	first, last := len(c.value(0, buf)), len(c.value(rows-1, buf))
+	return rows * max(first, last)
+}
+
 // value is the canonical text of a row's value; buf is where texts are made. A text
 // made earlier stays valid when buf has to grow: it keeps the old memory.
 func (c *columnReader) value(row int, buf *[]byte) []byte {
@@ -165,7 +208,7 @@ func (c *columnReader) value(row int, buf *[]byte) []byte {
 		return c.texts[row]
 	}
 	from := len(*buf)
-	if c.texts != nil {
+	if c.inTexts() {
 		*buf = c.textFixed(*buf, c.texts[row])
 	} else {
 		*buf = c.text(*buf, c.bits[row])
