@@ -2,7 +2,6 @@ package bucket_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,20 +14,18 @@ import (
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
-func findings(t *testing.T, b *bucket.Bucket) (fatal, other []string) {
+// codes is what Check and Look find: the texts by code.
+func codes(t *testing.T, b *bucket.Bucket) map[bucket.Code][]string {
 	t.Helper()
 	found, err := b.Check(ctx(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range found {
-		if f.Fatal {
-			fatal = append(fatal, f.String())
-		} else {
-			other = append(other, f.String())
-		}
+	all := map[bucket.Code][]string{}
+	for _, f := range append(found, b.Look(ctx(t))...) {
+		all[f.Code] = append(all[f.Code], f.String())
 	}
-	return fatal, other
+	return all
 }
 
 func says(lines []string, words ...string) bool {
@@ -48,88 +45,17 @@ func says(lines []string, words ...string) bool {
 func TestCheckOfAGoodBucket(t *testing.T) {
 	s := stack.Bucket(t)
 	b, _ := open(t, config(s))
-	if fatal, _ := findings(t, b); len(fatal) > 0 {
-		t.Errorf("fatal: %q", fatal)
+	if found, err := b.Check(ctx(t)); err != nil || len(found) > 0 {
+		t.Errorf("%v, %v", found, err)
+	}
+	if found, err := b.CheckReading(ctx(t)); err != nil || len(found) > 0 {
+		t.Errorf("%v, %v", found, err)
 	}
 	if err := b.List(ctx(t), "", func(i bucket.Info) error {
 		t.Errorf("%s is left", i.Key)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// S13: rules that would expire our objects are fatal, those that move them out of
-// reach, and small objects that nothing moves, are said. Rules for others are not.
-func TestCheckReadsLifecycleRules(t *testing.T) {
-	s := stack.Bucket(t)
-	m := meddle(t, &s, false)
-	b, _ := open(t, config(s))
-	rules := ""
-	m.before = func(w http.ResponseWriter, r request) bool {
-		if !r.has("lifecycle") {
-			return false
-		}
-		if rules == "" {
-			refuse(w, http.StatusNotFound, "NoSuchLifecycleConfiguration")
-			return true
-		}
-		_, _ = io.WriteString(w, "<LifecycleConfiguration>"+rules+"</LifecycleConfiguration>")
-		return true
-	}
-	rule := func(filter, rest string) string {
-		return "<Rule><ID>r</ID><Status>Enabled</Status>" + filter + rest + "</Rule>"
-	}
-	prefix := func(p string) string { return "<Filter><Prefix>" + p + "</Prefix></Filter>" }
-	const expire = "<Expiration><Days>30</Days></Expiration>"
-	const abort = "<AbortIncompleteMultipartUpload><DaysAfterInitiation>7</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
-	move := func(class string) string {
-		return "<Transition><Days>30</Days><StorageClass>" + class + "</StorageClass></Transition>"
-	}
-	for name, c := range map[string]struct {
-		rules        string
-		fatal, other []string // words of one finding each
-	}{
-		"none":               {"", nil, []string{"aborts incomplete uploads"}},
-		"abort":              {rule(prefix(""), abort), nil, nil},
-		"abort elsewhere":    {rule(prefix("other/"), abort), nil, []string{"aborts incomplete uploads"}},
-		"expires all":        {rule(prefix(""), expire), []string{"expires objects"}, nil},
-		"expires ours":       {rule(prefix("im/"), expire), []string{"expires objects"}, nil},
-		"expires a part":     {rule(prefix("im/messages/day=2026"), expire), []string{"expires objects"}, nil},
-		"old form":           {rule("<Prefix>im</Prefix>", expire), []string{"expires objects"}, nil},
-		"with a size":        {rule("<Filter><And><Prefix>im/</Prefix><ObjectSizeLessThan>5</ObjectSizeLessThan></And></Filter>", expire), []string{"expires objects"}, nil},
-		"by date":            {rule(prefix("im/"), "<Expiration><Date>2030-01-01T00:00:00Z</Date></Expiration>"), []string{"expires objects"}, nil},
-		"expires others":     {rule(prefix("image/"), expire), nil, nil},
-		"expires tagged":     {rule("<Filter><Tag><Key>a</Key><Value>b</Value></Tag></Filter>", expire), nil, nil},
-		"tagged, and prefix": {rule("<Filter><And><Prefix>im/</Prefix><Tag><Key>a</Key><Value>b</Value></Tag></And></Filter>", expire), nil, nil},
-		"disabled":           {strings.Replace(rule(prefix("im/"), expire), "Enabled", "Disabled", 1), nil, nil},
-		"markers only":       {rule(prefix("im/"), "<Expiration><ExpiredObjectDeleteMarker>true</ExpiredObjectDeleteMarker></Expiration>"), nil, nil},
-		"moves out of reach": {rule(prefix("im/"), move("GLACIER")), nil, []string{"cannot be read at once"}},
-		"moves":              {rule(prefix("im/"), move("STANDARD_IA")), nil, []string{"under 128 KiB never move"}},
-	} {
-		rules = c.rules
-		fatal, other := findings(t, b)
-		if len(fatal) != len(c.fatal) || len(c.fatal) > 0 && !says(fatal, c.fatal[0]) {
-			t.Errorf("%s: fatal %q, want %q", name, fatal, c.fatal)
-		}
-		for _, w := range c.other {
-			if !says(other, w) {
-				t.Errorf("%s: found %q, want %q", name, other, w)
-			}
-		}
-		if name == "abort" && len(other) > 0 {
-			t.Errorf("%s: found %q", name, other)
-		}
-	}
-	cfg := config(s)
-	cfg.StorageClass = "STANDARD_IA"
-	ia, _ := open(t, cfg)
-	if _, other := findings(t, ia); !says(other, "charged as 128 KiB", "packed") {
-		t.Errorf("small objects in STANDARD_IA: %q", other)
-	}
-	put(t, b, "messages/a", "small")
-	if _, other := findings(t, ia); !says(other, "1 of the first 1") {
-		t.Errorf("small objects in STANDARD_IA: %q", other)
 	}
 }
 
@@ -147,21 +73,13 @@ func TestCheckTriesTheStore(t *testing.T) {
 		a.Header.Set("Date", time.Now().Add(5*time.Minute).UTC().Format(http.TimeFormat))
 		return nil
 	}
-	fatal, _ := findings(t, b)
-	if !says(fatal, "If-None-Match") || !says(fatal, "clock", "off") || len(fatal) != 2 {
-		t.Errorf("fatal: %q", fatal)
+	if found := codes(t, b); !says(found[bucket.CodeOverwrites], "If-None-Match") {
+		t.Errorf("found %v", found)
+	}
+	if skew, err := b.Clock(ctx(t)); err != nil || (skew-5*time.Minute).Abs() > 10*time.Second {
+		t.Errorf("a clock 5m off is %s off: %v", skew, err)
 	}
 	m.after = nil
-	m.before = func(w http.ResponseWriter, r request) bool {
-		if r.has("lifecycle") {
-			refuse(w, http.StatusForbidden, "AccessDenied")
-			return true
-		}
-		return false
-	}
-	if _, other := findings(t, b); !says(other, "cannot be read", "s3:GetLifecycleConfiguration") {
-		t.Errorf("rules that may not be read: %q", other)
-	}
 	m.before = func(w http.ResponseWriter, r request) bool {
 		if r.has("delete") {
 			refuse(w, http.StatusForbidden, "AccessDenied")

@@ -42,6 +42,8 @@ type Config struct {
 	StallTimeout time.Duration // a connection on which nothing moves for so long is given up; default 30 s
 
 	Credentials aws.CredentialsProvider // nil: the SDK's default chain
+
+	OnRetry func() // nil, or called whenever a call is tried again
 }
 
 const longestWait = 5 * time.Second

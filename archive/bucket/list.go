@@ -39,6 +39,35 @@ func (b *Bucket) List(ctx context.Context, prefix string, fn func(Info) error) e
 	}
 }
 
+// Folders calls fn for every different beginning of the keys that begin with the prefix,
+// up to and with the next slash after it, in order.
+func (b *Bucket) Folders(ctx context.Context, prefix string, fn func(folder string) error) error {
+	full := b.prefix() + prefix
+	in := &s3.ListObjectsV2Input{Bucket: &b.cfg.Name, Prefix: &full, Delimiter: aws.String("/")}
+	last := ""
+	for {
+		out, err := b.listPage(ctx, full, in, "")
+		if err != nil {
+			return err
+		}
+		for _, p := range out.CommonPrefixes {
+			folder := aws.ToString(p.Prefix)
+			if !strings.HasPrefix(folder, full) || folder <= last {
+				return fmt.Errorf("list folders of %s: %q after %q: %w", full, folder, last, ErrUnavailable)
+			}
+			last = folder
+			short, _ := b.short(folder)
+			if err := fn(short); err != nil {
+				return err
+			}
+		}
+		if !aws.ToBool(out.IsTruncated) {
+			return nil
+		}
+		in.ContinuationToken = out.NextContinuationToken
+	}
+}
+
 // listPage gets one page and makes sure that it leads on: a page that says there
 // is more and not where, or that comes again, would make a list that is short or
 // has no end.

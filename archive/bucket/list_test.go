@@ -111,7 +111,7 @@ func TestDeleteFailuresInsideA200(t *testing.T) {
 	}
 }
 
-// Connections that are cut, reset, slow or silent (toxiproxy): a call gets
+// Connections that are cut, reset, slow or silent: a call gets
 // through when they heal in time, and ends with its deadline when they do not.
 func TestBadConnections(t *testing.T) {
 	s := stack.Bucket(t)

@@ -150,6 +150,8 @@ func TestSlowDownIsRetriedWithTheSameBytes(t *testing.T) {
 	m := meddle(t, &s, false)
 	cfg := config(s)
 	cfg.MultipartAbove, cfg.PartSize = 6<<20, 5<<20
+	retries := 0
+	cfg.OnRetry = func() { retries++ }
 	for name, n := range map[string]int{"small": 1000, "large": 5 << 20, "parts": 7 << 20} {
 		for kind, wrap := range map[string]func(*bytes.Reader) io.ReadSeeker{
 			"reader at": func(r *bytes.Reader) io.ReadSeeker { return r },
@@ -186,6 +188,9 @@ func TestSlowDownIsRetriedWithTheSameBytes(t *testing.T) {
 				t.Errorf("%s: the log does not name SlowDown twice: %s", key, l)
 			}
 		}
+	}
+	if retries != 3*2*2 {
+		t.Errorf("%d retries were told, want two of each of six", retries)
 	}
 	b, _ := open(t, cfg)
 	m.before = func(w http.ResponseWriter, _ request) bool {

@@ -72,6 +72,9 @@ func (b *Bucket) try(ctx context.Context, c call, f func(ctx context.Context, w 
 		}
 		b.log.WarnContext(ctx, "object store: trying again", "op", c.op, "object", b.url(c.full), "code", p.code, "detail", p.detail,
 			"try", n, "wait", wait)
+		if b.cfg.OnRetry != nil {
+			b.cfg.OnRetry()
+		}
 		<-pause.Done()
 		done()
 		if ctx.Err() != nil {
