@@ -179,8 +179,8 @@ func BenchmarkReadPage(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		q := PageQuery{Conversation: fmt.Append(nil, 9007199254740993+i*37%30000), Limit: 20, Newest: true}
-		if p, err := d.ReadPage(testContext(b), []CopyID{copyID("a")}, rows.Schema(), q); err != nil || p.Len() == 0 {
+		q := pageQuery{Conversation: fmt.Append(nil, 9007199254740993+i*37%30000), Limit: 20, Newest: true}
+		if p, err := readPage(testContext(b), d, []CopyID{copyID("a")}, rows.Schema(), q); err != nil || p.Len() == 0 {
 			b.Fatalf("%v", err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -21,6 +22,9 @@ type DB struct {
 	retryWait time.Duration // before the first retry of an insert
 	groupRows uint64        // see the constant
 
+	once      sync.Once
+	transport *http.Transport // of all connections over HTTP
+
 	mu    sync.Mutex
 	types map[string]string // columns of the table, when read
 }
@@ -32,21 +36,9 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt := driver.Options{
-		Addr: cfg.Addrs, Auth: driver.Auth{Username: cfg.Username, Password: cfg.Password},
-		DialTimeout: dialTimeout, ReadTimeout: cfg.Timeout, MaxOpenConns: cfg.MaxConns, MaxIdleConns: cfg.MaxConns,
-		Compression: &driver.Compression{Method: driver.CompressionLZ4}, BlockBufferSize: 1, FreeBufOnConnRelease: true,
-	}
-	if cfg.Protocol == "http" {
-		opt.Protocol = driver.HTTP
-	}
-	if cfg.TLS {
-		if opt.TLS = cfg.TLSConfig; opt.TLS == nil {
-			opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-	}
-	// No database is named in the connection: it need not exist yet.
 	d := &DB{cfg: cfg, log: log, retryWait: 200 * time.Millisecond, groupRows: groupRows}
+	opt := d.options()
+	// No database is named in the connection: it need not exist yet.
 	if d.srv, err = probe(ctx, opt, cfg.Timeout); err != nil {
 		return nil, fmt.Errorf("ClickHouse at %v: %w", cfg.Addrs, err)
 	}
@@ -58,6 +50,25 @@ func Open(ctx context.Context, cfg Config, log *slog.Logger) (*DB, error) {
 		return nil, errors.Join(fmt.Errorf("ClickHouse %s at %v: %w", d.srv.version, cfg.Addrs, err), d.conn.Close())
 	}
 	return d, nil
+}
+
+// options are those of a connection, without settings.
+func (d *DB) options() driver.Options {
+	cfg := d.cfg
+	opt := driver.Options{
+		Addr: cfg.Addrs, Auth: driver.Auth{Username: cfg.Username, Password: cfg.Password},
+		DialTimeout: dialTimeout, ReadTimeout: cfg.Timeout, MaxOpenConns: cfg.MaxConns, MaxIdleConns: cfg.MaxConns,
+		Compression: &driver.Compression{Method: driver.CompressionLZ4}, BlockBufferSize: 1, FreeBufOnConnRelease: true,
+	}
+	if cfg.Protocol == "http" {
+		opt.Protocol, opt.TransportFunc = driver.HTTP, d.share
+	}
+	if cfg.TLS {
+		if opt.TLS = cfg.TLSConfig; opt.TLS == nil {
+			opt.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+	}
+	return opt
 }
 
 // probe asks for the version over a connection without settings, since an unknown
@@ -114,10 +125,24 @@ func (d *DB) refuseCutResults(ctx context.Context) error {
 
 // Close closes all connections.
 func (d *DB) Close() error {
-	if err := d.conn.Close(); err != nil {
+	err := d.conn.Close()
+	if d.transport != nil {
+		d.transport.CloseIdleConnections()
+	}
+	if err != nil {
 		return fmt.Errorf("closing ClickHouse connections: %w", err)
 	}
 	return nil
+}
+
+// share gives all connections over HTTP one transport. The driver would give each its own,
+// and drop one whose statement was cancelled without closing its socket.
+func (d *DB) share(t *http.Transport) (http.RoundTripper, error) {
+	d.once.Do(func() {
+		t.MaxIdleConns, t.MaxIdleConnsPerHost, t.IdleConnTimeout = 0, d.cfg.MaxConns, time.Minute
+		d.transport = t
+	})
+	return d.transport, nil
 }
 
 // Version is the server's version.
@@ -131,7 +156,7 @@ func (d *DB) Check(ctx context.Context) error {
 		return err
 	}
 	if len(cols) == 0 {
-		return fmt.Errorf("ClickHouse table %s.%s: %w: it does not exist: run coldtier migrate", d.cfg.Database, tableName, ErrNoTable)
+		return fmt.Errorf("ClickHouse table %s.%s: %w: it does not exist: run coldtier migrate, or coldtier rebuild clickhouse if it was lost", d.cfg.Database, tableName, ErrNoTable)
 	}
 	// An insert of no rows needs the same rights as one of many.
 	own := join([]string{colDay, colShard, colGeneration, colAttempt, colExact})
@@ -197,7 +222,7 @@ func (d *DB) columnTypes(ctx context.Context, fresh bool) (map[string]string, er
 		return nil, err
 	}
 	if len(cols) == 0 {
-		return nil, fmt.Errorf("ClickHouse table %s.%s: %w: it does not exist: run coldtier migrate", d.cfg.Database, tableName, ErrNoTable)
+		return nil, fmt.Errorf("ClickHouse table %s.%s: %w: it does not exist: run coldtier migrate, or coldtier rebuild clickhouse if it was lost", d.cfg.Database, tableName, ErrNoTable)
 	}
 	types = map[string]string{}
 	for _, c := range cols {

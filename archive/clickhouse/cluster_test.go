@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 	more := batchOf(t, wide, []string{"1", "7", "1", "x", "note"}, []string{"2", "8", "1", "y", ""})
 	insert(t, d, copyID("c"), more)
 	wantEqual(t, readAll(t, d, copyID("c"), wide), more)
-	page, err := d.ReadPage(testContext(t), []CopyID{copyID("a"), copyID("c")}, s, PageQuery{Conversation: []byte("3"), Limit: 5, Newest: true})
+	page, err := readPage(testContext(t), d, []CopyID{copyID("a"), copyID("c")}, s, pageQuery{Conversation: []byte("3"), Limit: 5, Newest: true})
 	if err != nil || page.Len() != 5 || page.Cursor(4) != 10 {
 		t.Errorf("page: %v", err)
 	}

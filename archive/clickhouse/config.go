@@ -24,6 +24,8 @@ type Config struct {
 	BlockBytes int           // bytes of one insert, about; 4 MiB, while it is sent it takes some seven times that in memory
 	Timeout    time.Duration // of one statement, or one try of an insert; 5 minutes
 	TLSConfig  *tls.Config   // used when TLS is set; nil means the system's roots
+
+	OnRetry func() // nil, or called whenever an insert is tried again
 }
 
 const (

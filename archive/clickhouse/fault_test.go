@@ -163,7 +163,7 @@ func TestCutReadIsNeverShort(t *testing.T) {
 			}
 		}
 		c.down.Store(r.Int64N(30_000))
-		p, err := d.ReadPage(testContext(t), []CopyID{copyID("a")}, s, PageQuery{Conversation: []byte("7"), Limit: 100})
+		p, err := readPage(testContext(t), d, []CopyID{copyID("a")}, s, pageQuery{Conversation: []byte("7"), Limit: 100})
 		c.heal()
 		if err == nil && p.Len() != 100 {
 			t.Fatalf("a cut page has %d rows and no error", p.Len())

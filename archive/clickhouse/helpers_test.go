@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sort"
 	"testing"
@@ -202,4 +203,52 @@ type withSettings struct {
 
 func (w withSettings) Query(ctx context.Context, query string, args ...any) (rows chdriver.Rows, err error) {
 	return w.Conn.Query(driver.Context(ctx, driver.WithSettings(w.settings)), query, args...)
+}
+
+// pageQuery asks for rows of one conversation in whole copies.
+type pageQuery struct {
+	Conversation  []byte
+	Before, After *uint64 // exclusive cursors
+	Limit         int
+	Newest        bool // where more rows fit than Limit: the newest of them instead of the oldest
+}
+
+// spans are those of a page in the copies; there are none where no cursor fits.
+func (q pageQuery) spans(ids []CopyID) (all []Span) {
+	low, high := uint64(0), uint64(math.MaxUint64)
+	if q.After != nil {
+		if *q.After == math.MaxUint64 {
+			return nil
+		}
+		low = *q.After + 1
+	}
+	if q.Before != nil {
+		if *q.Before == 0 {
+			return nil
+		}
+		high = *q.Before - 1
+	}
+	for _, id := range ids {
+		all = append(all, Span{id, low, high})
+	}
+	return all
+}
+
+// readPage reads a page by ReadSpans, as a reader does who takes the rows it needs.
+func readPage(ctx context.Context, d *DB, ids []CopyID, s *message.Schema, q pageQuery) (*message.Batch, error) {
+	b, err := d.ReadSpans(ctx, q.spans(ids), s, q.Conversation, 1<<20)
+	if err != nil || b.Len() <= q.Limit {
+		return b, err
+	}
+	from := 0
+	if q.Newest {
+		from = b.Len() - q.Limit
+	}
+	out := message.NewBatch(s)
+	for i := range q.Limit {
+		if err := out.AppendFrom(b, from+i); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

@@ -151,6 +151,9 @@ func (i *Inserter) flush(ctx context.Context) error {
 		}
 		wait = wait/2 + rand.N(wait) //nolint:gosec // jitter
 		i.d.log.WarnContext(ctx, "ClickHouse insert is tried again", "copy", i.id.String(), "rows", n, "try", try, "wait", wait, "error", err)
+		if i.d.cfg.OnRetry != nil {
+			i.d.cfg.OnRetry()
+		}
 		if err := sleep(ctx, wait); err != nil {
 			return fmt.Errorf("insert of %d rows of %s: %w (the last try: %w)", n, i.id, err, f.sentinel)
 		}

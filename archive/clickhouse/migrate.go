@@ -18,6 +18,9 @@ const (
 	granularity = 2048
 )
 
+// maxRounds is how often Migrate looks again for what is lacking.
+const maxRounds = 5
+
 // tableColumn is a column as ClickHouse has it.
 type tableColumn struct {
 	name, kind string
@@ -32,6 +35,39 @@ func (d *DB) Migrate(ctx context.Context, schemas []*message.Schema, dryRun bool
 	if err != nil {
 		return nil, fmt.Errorf("ClickHouse table %s.%s: %w", d.cfg.Database, tableName, err)
 	}
+	todo, err := d.lacking(ctx, u)
+	if err != nil || dryRun {
+		return todo, err
+	}
+	// Where another process makes the table at the same moment, a CREATE IF NOT EXISTS succeeds
+	// and does nothing, so that columns are still lacking: look again until none is.
+	for range maxRounds {
+		if len(todo) == 0 {
+			d.forgetTypes()
+			return statements, nil
+		}
+		for len(todo) > 0 {
+			s := todo[0]
+			if err := d.exec(ctx, s); err != nil {
+				// Another process may just have done it.
+				if now, e := d.lacking(ctx, u); e == nil && !slices.Contains(now, s) {
+					todo = now
+					continue
+				}
+				return nil, fmt.Errorf("%s: %w", firstWords(s), err)
+			}
+			statements, todo = append(statements, s), todo[1:]
+		}
+		if todo, err = d.lacking(ctx, u); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("ClickHouse table %s.%s: %w after %d rounds of statements that succeeded: another process changes it, or the server takes long to show what it did; try again: %s",
+		d.cfg.Database, tableName, ErrNoTable, maxRounds, strings.Join(todo, "; "))
+}
+
+// lacking are the statements for what is not there as it should be.
+func (d *DB) lacking(ctx context.Context, u union) (statements []string, err error) {
 	exists, err := d.count(ctx, "SELECT count() FROM system.databases WHERE name = "+quote(d.cfg.Database))
 	if err != nil {
 		return nil, fmt.Errorf("looking for ClickHouse database %s: %w", d.cfg.Database, err)
@@ -59,15 +95,6 @@ func (d *DB) Migrate(ctx context.Context, schemas []*message.Schema, dryRun bool
 		}
 		statements = append(statements, more...)
 	}
-	if dryRun {
-		return statements, nil
-	}
-	for _, s := range statements {
-		if err := d.exec(ctx, s); err != nil {
-			return nil, fmt.Errorf("%s: %w", firstWords(s), err)
-		}
-	}
-	d.forgetTypes()
 	return statements, nil
 }
 

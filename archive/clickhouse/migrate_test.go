@@ -2,8 +2,11 @@ package clickhouse
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/tests/stack"
@@ -126,6 +129,52 @@ func TestTablesOfDifferentColumns(t *testing.T) {
 	insert(t, d, copyID("b"), rb)
 	wantEqual(t, readAll(t, d, copyID("a"), a), ra)
 	wantEqual(t, readAll(t, d, copyID("b"), b), rb)
+}
+
+// Several that migrate at once, for tables of different columns, all get what they need,
+// whether the table is there or one of them makes it.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	t.Run("with the table", func(t *testing.T) {
+		t.Parallel()
+		migrateAtOnce(t, migrated(t, nil, schema(t)))
+	})
+	for i := range 5 {
+		t.Run(fmt.Sprintf("without it %d", i), func(t *testing.T) {
+			t.Parallel()
+			migrateAtOnce(t, open(t, stack.NewClickHouse(t), nil))
+		})
+	}
+}
+
+func migrateAtOnce(t *testing.T, d *DB) {
+	t.Helper()
+	all := make([]*message.Schema, 4)
+	for i := range all {
+		var more []message.Column
+		for c := range 6 { // some are the others' as well
+			more = append(more, message.Column{Name: fmt.Sprintf("c%d", 2*i+c), Kind: message.Int, Bits: 64, SourceType: "bigint"})
+		}
+		all[i] = schema(t, more...)
+	}
+	var g errgroup.Group
+	for i := range all {
+		g.Go(func() error {
+			if _, err := d.Migrate(testContext(t), all[i:i+1], false); err != nil {
+				return err
+			}
+			_, err := d.Insert(testContext(t), copyID("a"), all[i]) // its columns are there
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range all {
+		if more, err := d.Migrate(testContext(t), all[i:i+1], true); err != nil || len(more) > 0 {
+			t.Errorf("still to do: %v, %v", more, err)
+		}
+	}
 }
 
 func fake(t *testing.T, version, cluster string) *DB {

@@ -18,9 +18,9 @@ const (
 )
 
 // readSettings bound memory on both sides: what the server sorts goes to its disk above
-// a limit, and it sends small blocks. A page's statement may name thousands of copies.
+// a limit, and it sends small blocks.
 func readSettings() driver.Settings {
-	return driver.Settings{"max_block_size": 256, "max_query_size": 64 << 20, "max_ast_elements": 10_000_000, "max_expanded_ast_elements": 10_000_000,
+	return driver.Settings{"max_block_size": 256,
 		"max_bytes_before_external_sort": 256 << 20, "max_bytes_before_external_group_by": 256 << 20}
 }
 

@@ -87,7 +87,7 @@ func TestNastyValuesComeBack(t *testing.T) {
 
 	total := 0
 	for _, conv := range []string{"-2000", "-1000", "0", "1000", "2000"} {
-		page, err := d.ReadPage(testContext(t), []CopyID{id}, s, PageQuery{Conversation: []byte(conv), Limit: 1000})
+		page, err := readPage(testContext(t), d, []CopyID{id}, s, pageQuery{Conversation: []byte(conv), Limit: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
