@@ -2,6 +2,7 @@ package warm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,12 +12,36 @@ import (
 	"github.com/coldtier/coldtier/archive/message"
 )
 
-// Finding is something Check saw that is not right. One that is Fatal keeps
-// something from working, or would lose something.
+// Code names a kind of finding, for scripts.
+type Code string
+
+// The findings of Check. What each means is in docs/check.md.
+const (
+	CodeUnreachable     Code = "WARM_UNREACHABLE"
+	CodeNoCreatedAt     Code = "WARM_NO_CREATED_AT"
+	CodeRefused         Code = "TABLE_REFUSED"
+	CodeUnreadable      Code = "TABLE_UNREADABLE"
+	CodeIDs             Code = "TABLE_IDS_UNFIT"
+	CodeFuture          Code = "TABLE_IDS_IN_FUTURE"
+	CodeAtEpoch         Code = "TABLE_IDS_AT_EPOCH"
+	CodeCreatedAt       Code = "TABLE_CREATED_AT_UNFIT"
+	CodeTriggers        Code = "TABLE_TRIGGERS"
+	CodeReferenced      Code = "TABLE_REFERENCED"
+	CodeGenerated       Code = "TABLE_GENERATED_COLUMNS"
+	CodePartitionsOdd   Code = "TABLE_PARTITIONS_ODD"
+	CodeNoMaxvalue      Code = "TABLE_NO_MAXVALUE"
+	CodePartitionsEnd   Code = "TABLE_PARTITIONS_END"
+	CodePartitionsShort Code = "TABLE_PARTITIONS_BEHIND"
+	CodeShape           Code = "TABLE_SHAPE_ODD"
+	CodeProbe           Code = "PROBE_FAILED"
+)
+
+// Finding is something Check saw that is not right, or worth knowing.
 type Finding struct {
-	Fatal  bool   `json:"fatal"`
-	What   string `json:"what"`
-	Remedy string `json:"remedy"`
+	Code    Code
+	Subject string // the table or the database
+	What    string
+	Remedy  string
 }
 
 // String is one line.
@@ -27,17 +52,22 @@ func (f Finding) String() string {
 	return f.What + ": " + f.Remedy
 }
 
-// maxSkew is how far this machine's clock may be from a database's.
-const maxSkew = time.Minute
+const (
+	checkTables = 8                // tables, or databases, that are looked at together
+	checkTime   = 20 * time.Second // that looking at one of them may take
+)
 
-// Check looks for what would keep the warm tables from being archived and purged.
-// It changes nothing.
-func (w *Warm) Check(ctx context.Context) []Finding {
+// Check finds the tables, as Discover does, and looks for what would keep them from
+// being archived and purged. It reads a few rows of each table by its key and changes
+// nothing. What it could not look at is among the findings.
+func (w *Warm) Check(ctx context.Context) ([]*Table, []Finding) {
 	found := make([][]Finding, len(w.databases))
 	var g errgroup.Group
-	g.SetLimit(8)
+	g.SetLimit(checkTables)
 	for i, d := range w.databases {
 		g.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, checkTime)
+			defer cancel()
 			found[i] = d.check(ctx)
 			return nil
 		})
@@ -48,23 +78,23 @@ func (w *Warm) Check(ctx context.Context) []Finding {
 	unreachable := map[*database]bool{}
 	for i, fs := range found {
 		all = append(all, fs...)
-		for _, f := range fs {
-			unreachable[w.databases[i]] = unreachable[w.databases[i]] || f.Fatal && strings.Contains(f.What, noConnection)
-		}
+		unreachable[w.databases[i]] = len(fs) > 0
 	}
 	if err != nil {
 		for _, line := range strings.Split(err.Error(), "\n") {
 			if !w.known(unreachable, line) {
 				what, remedy, _ := cutLast(line, ": ")
-				all = append(all, Finding{true, what, remedy})
+				all = append(all, Finding{CodeRefused, subjectOf(line), what, remedy})
 			}
 		}
 	}
 	perTable := make([][]Finding, len(tables))
 	var tg errgroup.Group
-	tg.SetLimit(8)
+	tg.SetLimit(checkTables)
 	for i, t := range tables {
 		tg.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, checkTime)
+			defer cancel()
 			perTable[i] = t.check(ctx)
 			return nil
 		})
@@ -74,12 +104,19 @@ func (w *Warm) Check(ctx context.Context) []Finding {
 		all = append(all, fs...)
 	}
 	if w.cfg.Columns[message.CreatedAt] == "" {
-		all = append(all, Finding{false, "source.columns.created_at is not set, so that the snowflake epoch cannot be compared with the rows' own time", "set it if the tables have such a column"})
+		all = append(all, Finding{CodeNoCreatedAt, "source.columns", "source.columns.created_at is not set, so that the snowflake epoch cannot be compared with the rows' own time", "set it if the tables have such a column"})
 	}
-	return all
+	return tables, append(all, shapes(w.cfg.Tables, tables)...)
 }
 
-const noConnection = "cannot be reached"
+// subjectOf is the table or database that a line of Discover's error begins with.
+func subjectOf(line string) string {
+	words := strings.Fields(line)
+	if len(words) > 1 && (words[0] == "table" || words[0] == "database") {
+		return strings.TrimSuffix(words[1], ":")
+	}
+	return "source.databases"
+}
 
 // known says whether a line of Discover's error is about a database that check has
 // found unreachable itself.
@@ -99,25 +136,12 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s, "", false
 }
 
-// check looks at a database as a whole.
-func (d *database) check(ctx context.Context) (found []Finding) {
-	begun := d.cfg.Now()
-	now, err := d.now(ctx)
-	if err != nil {
-		return []Finding{{true, fmt.Sprintf("database %s %s (%s)", d.where, noConnection, oneLine(err)), connectRemedy(err)}}
+// check says whether a database can be reached at all.
+func (d *database) check(ctx context.Context) []Finding {
+	if _, err := d.now(ctx); err != nil {
+		return []Finding{{CodeUnreachable, d.where, fmt.Sprintf("database %s cannot be reached (%s)", d.where, oneLine(err)), connectRemedy(err)}}
 	}
-	ended := d.cfg.Now()
-	here := begun.Add(ended.Sub(begun) / 2)
-	if skew := here.Sub(now); skew.Abs() > maxSkew {
-		found = append(found, Finding{true, fmt.Sprintf("the clock of database %s is %s off from this machine's", d.where, skew.Round(time.Second)), "synchronise both by NTP"})
-	}
-	for _, r := range d.replicas {
-		if _, err := r.lag(ctx); err != nil {
-			found = append(found, Finding{true, fmt.Sprintf("replica %s of database %s: its lag cannot be read (%s)", r.where, d.where, oneLine(err)),
-				"purge waits for replicas, so correct source.databases.replicas or repair it"})
-		}
-	}
-	return found
+	return nil
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
@@ -138,46 +162,80 @@ func connectRemedy(err error) string {
 
 // check looks at one table.
 func (t *Table) check(ctx context.Context) (found []Finding) {
-	add := func(fatal bool, what, remedy string) {
-		found = append(found, Finding{fatal, fmt.Sprintf("table %s: %s", t.shard, what), remedy})
+	add := func(code Code, what, remedy string) {
+		found = append(found, Finding{code, t.shard.String(), fmt.Sprintf("table %s: %s", t.shard, what), remedy})
+	}
+	unlooked := func(err error) {
+		add(CodeProbe, "could not be looked at ("+oneLine(err)+")", "see the server's message, then run check again")
 	}
 	s, err := t.d.session(ctx)
 	if err != nil {
-		add(true, oneLine(err), "see the server's message")
+		unlooked(err)
 		return found
 	}
 	defer s.close(ctx)
 	def := t.def.Load()
 	if _, _, err := t.next(ctx, s, t.name, def, 0, 0); err != nil {
 		if denied(err) {
-			add(true, "this account may not read it", "GRANT SELECT ON "+t.name)
+			add(CodeUnreadable, "this account may not read it", "GRANT SELECT ON "+t.name)
 		} else {
-			add(true, "cannot be read ("+oneLine(err)+")", "see the server's message")
+			add(CodeUnreadable, "cannot be read ("+oneLine(err)+")", "see the server's message")
 		}
 		return found
 	}
-	// EXPLAIN needs the privileges of the statement and has no effect.
-	if _, err := s.named(ctx, fmt.Sprintf("EXPLAIN DELETE FROM %s WHERE %s < 0", t.name, def.id)); denied(err) {
-		add(false, "this account may archive it, but not purge it", "for the purge, GRANT DELETE ON "+t.name+" to the account it runs as")
-	}
-	if err := t.epochFits(ctx, s); err != nil {
-		what, remedy, _ := cutLast(oneLine(err), ": ")
-		add(true, what, remedy)
-	} else if id, at, ok, err := t.future(ctx, s, def); err != nil {
-		add(true, oneLine(err), "see the server's message")
-	} else if ok {
-		add(false, fmt.Sprintf("has rows of the future, such as message ID %d of %s", id, at.Format(time.RFC3339)), "look for a wrong clock among the ID generators")
-	}
-	if names, err := t.triggers(ctx, s); err != nil {
-		add(true, oneLine(err), "see the server's message")
+	t.checkIDs(ctx, s, def, add, unlooked)
+	names, err := t.triggers(ctx, s)
+	if err != nil {
+		unlooked(err)
 	} else if len(names) > 0 {
-		add(false, "has the triggers "+strings.Join(names, ", "), "they fire for each row that the purge deletes; its partitions are not exchanged")
+		add(CodeTriggers, "has the triggers "+strings.Join(names, ", "), "they fire for each row that the purge deletes; its partitions are not exchanged")
 	}
 	for _, r := range t.references {
-		add(false, "is referenced by a foreign key of "+r, "rows that are still referenced cannot be purged")
+		add(CodeReferenced, "is referenced by a foreign key of "+r, "rows that are still referenced cannot be purged")
 	}
-	t.checkPartitions(ctx, s, add)
+	var generated []string
+	for _, c := range def.schema.Columns() {
+		if c.Generated {
+			generated = append(generated, c.Name)
+		}
+	}
+	if len(generated) > 0 {
+		add(CodeGenerated, "has the generated columns "+strings.Join(generated, ", "), "nothing to do: they are archived with their values, and the server makes them anew when rows are restored")
+	}
+	t.checkPartitions(ctx, s, add, unlooked)
 	return found
+}
+
+// checkIDs looks at both ends of the message IDs.
+func (t *Table) checkIDs(ctx context.Context, s *session, def *definition, add func(Code, string, string), unlooked func(error)) {
+	if i := def.schema.Role(message.CreatedAt); i >= 0 {
+		switch c := def.schema.Columns()[i]; c.Kind {
+		case message.DateTime, message.Timestamp, message.Int, message.Uint:
+		default:
+			add(CodeCreatedAt, fmt.Sprintf("column %s (%s) cannot be the created_at", c.Name, c.SourceType), "name a DATETIME, a TIMESTAMP or an integer in source.columns, or none")
+			return
+		}
+	}
+	switch err := t.epochFits(ctx, s); {
+	case errors.Is(err, ErrEpoch):
+		what, remedy, _ := cutLast(oneLine(err), ": ")
+		add(CodeIDs, what, remedy)
+		return
+	case err != nil:
+		unlooked(err)
+		return
+	}
+	if id, at, ok, err := t.future(ctx, s, def); err != nil {
+		unlooked(err)
+	} else if ok {
+		add(CodeFuture, fmt.Sprintf("has rows of the future, such as message ID %d of %s", id, at.Format(time.RFC3339)), "look for a wrong clock among the ID generators")
+	}
+	if id, ok, err := t.next(ctx, s, t.name, def, 0, 0); err != nil {
+		unlooked(err)
+	} else if at := t.d.cfg.Layout.Time(id); ok && at.Sub(t.d.cfg.Layout.Epoch) < futureLimit {
+		add(CodeAtEpoch, fmt.Sprintf("has message IDs of the snowflake epoch's first day, such as %d", id),
+			"they look like numbers that were counted, not like snowflakes: see where they come from; they are archived as of that day")
+	}
 }
 
 // future finds the newest row if its ID's time is still to come.
@@ -192,53 +250,4 @@ func (t *Table) future(ctx context.Context, s *session, def *definition) (uint64
 	}
 	id, ok, err := t.next(ctx, s, t.name, def, from, 0)
 	return id, t.d.cfg.Layout.Time(id), ok, err
-}
-
-// checkPartitions says which partitions the purge cannot exchange.
-func (t *Table) checkPartitions(ctx context.Context, s *session, add func(fatal bool, what, remedy string)) {
-	all, err := t.partitions(ctx, s)
-	if err != nil {
-		add(true, oneLine(err), "see the server's message")
-		return
-	}
-	var odd []string
-	for _, p := range all {
-		day := t.d.cfg.Layout.DayOf(p.Hi, t.d.cfg.Zone)
-		if lo, _, err := t.d.cfg.Layout.Window(day, t.d.cfg.Zone); err == nil && lo != p.Hi {
-			odd = append(odd, p.Name)
-		}
-	}
-	if len(odd) > 0 {
-		add(false, fmt.Sprintf("%d of %d partitions end within a day of zone %s, such as %s", len(odd), len(all), t.d.cfg.Zone, odd[0]),
-			"they are purged by rows; partitions that end where days do can be exchanged")
-	}
-	if len(all) == 0 {
-		return
-	}
-	missing, err := t.missing(ctx, s, "ALTER", "CREATE", "DROP", "INSERT", "LOCK TABLES")
-	switch {
-	case err != nil:
-		add(false, "privileges cannot be read ("+oneLine(err)+")", "see the server's message")
-	case len(missing) > 0:
-		add(false, "this account lacks "+strings.Join(missing, ", ")+" for the purge by partitions", "GRANT "+strings.Join(missing, ", ")+" ON "+quote(t.shard.Database)+".* to the account that purges, or set purge.strategy: rows")
-	}
-}
-
-// missing tells which privileges the account has neither on the table, its database
-// nor everywhere. Privileges by roles are not seen.
-func (t *Table) missing(ctx context.Context, s *session, want ...string) (missing []string, err error) {
-	has := map[string]bool{}
-	err = s.rows(ctx, `SELECT PRIVILEGE_TYPE AS p FROM information_schema.USER_PRIVILEGES
-		UNION SELECT PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES WHERE `+literal(t.shard.Database)+` LIKE TABLE_SCHEMA
-		UNION SELECT PRIVILEGE_TYPE FROM information_schema.TABLE_PRIVILEGES WHERE TABLE_SCHEMA = `+literal(t.shard.Database)+` AND TABLE_NAME = `+literal(t.shard.Table),
-		func(v [][]byte) error {
-			has[strings.ToUpper(string(v[0]))] = true
-			return nil
-		})
-	for _, p := range want {
-		if !has[p] {
-			missing = append(missing, p)
-		}
-	}
-	return missing, err
 }

@@ -3,6 +3,7 @@ package warm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func TestDatabasesOfOneNameAreRefused(t *testing.T) {
 	}
 }
 
-func finding(fs []Finding, parts ...string) *Finding {
+func saying(fs []Finding, parts ...string) *Finding {
 	for i, f := range fs {
 		is := true
 		for _, p := range parts {
@@ -107,8 +108,8 @@ func TestCheckFindsNothingInOrder(t *testing.T) {
 	t.Parallel()
 	b := timed(t, "DATETIME(3)")
 	b.times(func(at time.Time) any { return at.Format("2006-01-02 15:04:05.000") })
-	if fs := b.open().Check(t.Context()); len(fs) != 0 {
-		t.Errorf("findings: %v", fs)
+	if ts, fs := b.open().Check(t.Context()); len(fs) != 0 || len(ts) != 1 {
+		t.Errorf("%d tables, findings: %v", len(ts), fs)
 	}
 }
 
@@ -130,26 +131,25 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 	b.exec("INSERT INTO msg_zero VALUES (-7, 1, NULL), (5, 1, NULL)")
 	b.exec("CREATE TABLE msg_parts (id BIGINT PRIMARY KEY, conv BIGINT NOT NULL, created DATETIME NULL) PARTITION BY RANGE (id) (PARTITION odd VALUES LESS THAN (1500000000000000000), PARTITION rest VALUES LESS THAN MAXVALUE)")
 	b.cfg.Databases = append(b.cfg.Databases, Database{DSN: "nobody:geheim@tcp(127.0.0.1:1)/gone", Replicas: nil})
-	b.cfg.Databases[0].Replicas = []string{b.dsn}
-	b.cfg.Now = func() time.Time { return time.Now().Add(-3 * time.Minute) }
-	fs := b.open().Check(t.Context())
+	_, fs := b.open().Check(t.Context())
 	for _, want := range []struct {
-		fatal bool
-		parts []string
+		code    Code
+		subject string
+		parts   []string
 	}{
-		{true, []string{"127.0.0.1:1/gone", "cannot be reached", "check that the server runs"}},
-		{true, []string{"clock", "-3m0s off", "NTP"}},
-		{true, []string{"replica", "is no replica", "source.databases.replicas"}},
-		{true, []string{"msg_bad: column place", "leave the table out"}},
-		{true, []string{"msg_zero", "-7", "move or delete such rows"}},
-		{false, []string{"msg:", "future", fmt.Sprint(future)}},
-		{false, []string{"msg:", "trigger", "tr"}},
-		{false, []string{"msg:", "foreign key", ".child"}},
-		{false, []string{"msg_parts", "1 of 1 partitions", "odd", "purged by rows"}},
+		{CodeUnreachable, "127.0.0.1:1/gone", []string{"cannot be reached", "check that the server runs"}},
+		{CodeRefused, ".msg_bad", []string{"column place", "leave the table out"}},
+		{CodeIDs, ".msg_zero", []string{"-7", "move or delete such rows"}},
+		{CodeFuture, ".msg", []string{"future", fmt.Sprint(future)}},
+		{CodeTriggers, ".msg", []string{"tr"}},
+		{CodeReferenced, ".msg", []string{"foreign key", ".child"}},
+		{CodePartitionsOdd, ".msg_parts", []string{"1 of 1 partitions", "odd", "purged by rows"}},
+		{CodePartitionsShort, ".msg_parts", []string{"MAXVALUE"}},
+		{CodeShape, ".msg", []string{"differs from 2 of", "has `created` datetime(3)"}},
 	} {
-		f := finding(fs, want.parts...)
-		if f == nil || f.Fatal != want.fatal {
-			t.Errorf("no finding (fatal %v) says %q", want.fatal, want.parts)
+		f := saying(fs, want.parts...)
+		if f == nil || f.Code != want.code || !strings.HasSuffix(f.Subject, want.subject) {
+			t.Errorf("no finding %s of %s says %q: %+v", want.code, want.subject, want.parts, f)
 		}
 	}
 	for _, f := range fs {
@@ -187,19 +187,25 @@ func TestCheckTellsThePrivileges(t *testing.T) {
 	})
 	cfg.User, cfg.Passwd = user, "secret"
 	b.cfg.Databases[0].DSN = cfg.FormatDSN()
-	check := func() []Finding { return b.open().Check(background(t)) }
-	fs := check()
-	if f := finding(fs, "cannot be reached", "grant the account SELECT"); f == nil || !f.Fatal {
+	rights := func(table string, want ...string) []string {
+		t.Helper()
+		r, err := b.open().Places()[0].Rights(background(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Lacks(cfg.DBName, table, want...)
+	}
+	exchange := []string{"ALTER", "CREATE", "DROP", "INSERT", "LOCK TABLES"}
+	if _, fs := b.open().Check(background(t)); saying(fs, "cannot be reached", "grant the account SELECT") == nil {
 		t.Errorf("without any right: %v", fs)
 	}
 	db := quote(cfg.DBName)
 	b.exec("GRANT SELECT ON " + db + ".* TO " + user + "@'%'")
-	fs = check()
-	if f := finding(fs, "msg:", "may archive it, but not purge it", "GRANT DELETE"); f == nil || f.Fatal {
-		t.Errorf("with SELECT: %v", fs)
+	if got := rights("msg", "SELECT", "DELETE"); !slices.Equal(got, []string{"DELETE"}) {
+		t.Errorf("with SELECT: lacks %v", got)
 	}
-	if f := finding(fs, "msg_parts", "ALTER, CREATE, DROP, INSERT, LOCK TABLES"); f == nil || f.Fatal {
-		t.Errorf("with SELECT: %v", fs)
+	if got := rights("msg_parts", exchange...); !slices.Equal(got, exchange) {
+		t.Errorf("with SELECT: lacks %v", got)
 	}
 	discover := func() []*Table { // on new connections, since old ones keep their rights
 		t.Helper()
@@ -215,8 +221,8 @@ func TestCheckTellsThePrivileges(t *testing.T) {
 		t.Errorf("scan with SELECT alone: %d rows", len(ids))
 	}
 	b.exec("GRANT DELETE ON " + db + ".* TO " + user + "@'%'")
-	if fs = check(); finding(fs, "not purge it") != nil || finding(fs, "msg_parts", "ALTER") == nil {
-		t.Errorf("with DELETE: %v", fs)
+	if got := rights("msg", "SELECT", "DELETE", "ALTER"); !slices.Equal(got, []string{"ALTER"}) {
+		t.Errorf("with DELETE: lacks %v", got)
 	}
 	// These are all that a purge by rows needs.
 	ts = discover()
@@ -227,8 +233,8 @@ func TestCheckTellsThePrivileges(t *testing.T) {
 		}
 	}
 	b.exec("GRANT ALTER, CREATE, DROP, INSERT, LOCK TABLES ON " + db + ".* TO " + user + "@'%'")
-	if fs = check(); len(fs) != 0 {
-		t.Errorf("with all rights: %v", fs)
+	if got := rights("msg_parts", exchange...); len(got) != 0 {
+		t.Errorf("with all rights: lacks %v", got)
 	}
 	ts = discover()
 	p, ok, err := ts[1].Partition(t.Context(), 0, end)
@@ -277,7 +283,7 @@ func TestUnseenColumnsAreRefused(t *testing.T) {
 		}
 	}
 	refused("a`b, secret, late")
-	if f := finding(b.open().Check(t.Context()), "secret", "GRANT SELECT ON"); f == nil || !f.Fatal {
+	if _, fs := b.open().Check(t.Context()); saying(fs, "secret", "GRANT SELECT ON") == nil {
 		t.Error("check does not name the columns")
 	}
 	b.exec("GRANT SELECT (`a``b`, late) ON " + msg + " TO " + user + "@'%'")

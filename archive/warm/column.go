@@ -155,15 +155,24 @@ func atoi(text []byte) int {
 // nullable column is written with IF and not with IFNULL, which would turn the NULL
 // of an inner CONCAT that is too long into the mark of a NULL value.
 func preimage(columns []message.Column, exprs []string) string {
-	var b strings.Builder
-	b.WriteString("CONCAT(_binary''") // makes the result binary whatever the columns' collations
+	var parts []string
 	for i, e := range exprs {
-		if columns[i].Nullable {
-			fmt.Fprintf(&b, ",IF(%s IS NULL,'~',CONCAT(_binary'',LENGTH(%s),':',%s))", quote(columns[i].Name), e, e)
-		} else {
-			fmt.Fprintf(&b, ",LENGTH(%s),':',%s", e, e)
-		}
+		parts = append(parts, preimageOf(columns[i], e))
 	}
-	b.WriteString(")")
-	return b.String()
+	return preimageOfParts(parts)
+}
+
+// preimageOfParts is the preimage of parts. The collation makes the result binary
+// whatever the columns' are. Without it, where two texts have different ones, MariaDB
+// makes it a text, and of the bytes of binary columns that are none "?".
+func preimageOfParts(parts []string) string {
+	return "CONCAT(_binary'' COLLATE `binary`," + strings.Join(parts, ",") + ")"
+}
+
+// preimageOf is one column's part.
+func preimageOf(c message.Column, expr string) string {
+	if c.Nullable {
+		return fmt.Sprintf("IF(%s IS NULL,'~',CONCAT(_binary'',LENGTH(%s),':',%s))", quote(c.Name), expr, expr)
+	}
+	return fmt.Sprintf("LENGTH(%s),':',%s", expr, expr)
 }

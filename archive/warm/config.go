@@ -40,7 +40,8 @@ type Config struct {
 	// ExchangeWait is how long a partition exchange may wait for readers; all new
 	// queries on the table wait behind it.
 	ExchangeWait time.Duration
-	// Connections bounds the connections to each database.
+	// Connections bounds the connections to each database: those of jobs, and as many
+	// again of who reads pages.
 	Connections int
 	// Now is a clock: for durations, and to compare with the servers' clocks.
 	Now func() time.Time

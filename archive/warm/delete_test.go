@@ -136,7 +136,7 @@ func TestUncommittedRowSurvives(t *testing.T) {
 		go func() { done <- tab.DeleteChunk(t.Context(), g, c) }()
 		waitFor(t, func() bool {
 			time.Sleep(150 * time.Millisecond) // the server renews this view at most every 100 ms, and not while it is read more often
-			return b.count("SELECT COUNT(*) FROM information_schema.INNODB_TRX x JOIN information_schema.PROCESSLIST p ON p.ID = x.trx_mysql_thread_id WHERE p.DB = ? AND x.trx_state = 'LOCK WAIT'", tab.shard.Database) == 1
+			return b.transactions(tab.shard.Database, true) == 1
 		})
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)

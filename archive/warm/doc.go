@@ -41,6 +41,21 @@
 // at any point above, again and again: it moves rows in transactions, and drops
 // the staging table when it is empty.
 //
+// # Pages
+//
+// Page, Messages and Holding read for somebody who waits. They have connections of their own, so many at a
+// time, and return when their context ends: what still runs in the server is killed
+// in the background, and ends by its own time limit soon after the context's deadline. Each is one statement (Holding: one
+// for each database) and walks an index that begins with the conversation ID and the
+// cursor (PageIndex), so that its cost depends on what it returns alone; in a partitioned
+// table also on the number of partitions, each of which has an index of its own.
+//
+// A conversation ID is compared byte by byte, whatever the column's collation takes for the same. Where rows of
+// several conversations are the same for the collation, a page's cost depends on all of these.
+//
+// A definition that is older than a minute is read anew before a page; the old one does until
+// then. A statement that fails since a column or an index has gone has it read anew at once.
+//
 // # Outcomes
 //
 // A statement that the server answered with an error had no effect, except for

@@ -28,6 +28,11 @@ var (
 	// ErrEpoch says that message IDs and the rows' own timestamps disagree, or that
 	// IDs cannot carry a time.
 	ErrEpoch = errors.New("message IDs do not fit the snowflake layout")
+	// ErrGone says that a staging table is not there: its rows were dropped, or are back
+	// in the table.
+	ErrGone = errors.New("staging table is gone")
+	// ErrNoPageIndex says that no index begins with the conversation ID and the cursor.
+	ErrNoPageIndex = errors.New("no index to read a conversation's pages by")
 )
 
 // errSlow says that the server ended a statement at the statement time limit.
@@ -40,6 +45,11 @@ const (
 	erColumnAccessDenied = 1143
 	erSpecificDenied     = 1227
 	erSyntax             = 1064
+	erNoColumn           = 1054
+	erNoThread           = 1094 // to kill
+	erNoTable            = 1146
+	erNoKey              = 1176
+	erTableChanged       = 1412 // since the statement or its snapshot began
 )
 
 func number(err error) uint16 {

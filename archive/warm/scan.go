@@ -68,20 +68,34 @@ func (t *Table) Scan(ctx context.Context, from, to uint64, fn func(message.Chunk
 	if err != nil {
 		return err
 	}
-	defer s.close(ctx)
+	defer func() { s.close(ctx) }()
 	r := newReader(t, s, t.name, t.def.Load(), "")
 	for from < to {
 		c, err := r.chunk(ctx, from, to)
 		if err != nil {
 			return fmt.Errorf("table %s: scan of message IDs [%d, %d): %w", t.shard, from, to, err)
 		}
+		begun := t.d.cfg.Now()
 		if err := fn(c); err != nil {
 			return err
 		}
 		from = c.To
+		// Servers close connections that do nothing for long.
+		if from < to && t.d.cfg.Now().Sub(begun) > idleTime {
+			s.close(ctx)
+			next, err := t.d.session(ctx)
+			if err != nil {
+				return err // s is closed a second time, which does nothing
+			}
+			s, r.s = next, next
+		}
 	}
 	return nil
 }
+
+// idleTime is how long a scan's connection may do nothing before it is asked whether it
+// still lives.
+const idleTime = 5 * time.Second
 
 // reader reads chunks and finds their right size.
 type reader struct {

@@ -114,21 +114,12 @@ func TestChunksWalkTheKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.close(t.Context())
-		if _, err := s.exec(t.Context(), "FLUSH STATUS"); err != nil {
-			t.Fatal(err)
-		}
-		r := newReader(tab, s, tab.name, tab.def.Load(), "")
-		if _, err := r.chunk(t.Context(), 100, 3001); err != nil {
-			t.Fatal(err)
-		}
-		status, err := s.named(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
-		if err != nil {
-			t.Fatal(err)
-		}
-		read := 0
-		for _, row := range status {
-			read += atoi(row["value"])
-		}
+		read := handlerReads(t, func() (*session, func()) { return s, func() {} }, func() {
+			r := newReader(tab, s, tab.name, tab.def.Load(), "")
+			if _, err := r.chunk(t.Context(), 100, 3001); err != nil {
+				t.Fatal(err)
+			}
+		})
 		if read > 2*500 || read < 500 {
 			t.Errorf("%s: a chunk of 500 rows examined %d", ddl, read)
 		}
@@ -174,7 +165,7 @@ func TestCancelledStatementsAreKilled(t *testing.T) {
 	tab := b.table()
 	mark := stack.Unique("mark")
 	running := func() int {
-		return b.count("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE CONCAT('%', ?, '%') AND INFO NOT LIKE '%PROCESSLIST%'", mark)
+		return len(b.processes(func(p process) bool { return strings.Contains(p.info, mark) }))
 	}
 	def := *tab.def.Load()
 	def.selects = "CAST(id AS CHAR), CAST(conv AS CHAR), body, CAST(SLEEP(5) AS CHAR) AS " + mark
@@ -258,7 +249,7 @@ func TestScanKeepsNoTransactionOpen(t *testing.T) {
 	n := 0
 	err = tab.Scan(t.Context(), 0, 1<<40, func(message.Chunk) error {
 		n++
-		if open := b.count("SELECT COUNT(*) FROM information_schema.INNODB_TRX x JOIN information_schema.PROCESSLIST p ON p.ID = x.trx_mysql_thread_id WHERE p.DB = ?", tab.shard.Database); open != 0 {
+		if open := b.transactions(tab.shard.Database, false); open != 0 {
 			t.Errorf("%d transactions are open", open)
 		}
 		return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/manifest"
@@ -21,6 +22,7 @@ type Table struct {
 	def   atomic.Pointer[definition]
 	// references are the foreign keys of other tables that point here.
 	references []string
+	refresher  refresher
 }
 
 // definition is what a table's columns and keys were when it was last read.
@@ -28,10 +30,13 @@ type definition struct {
 	schema     *message.Schema
 	id         string // message-ID column, quoted
 	key        string // the unique key on it, quoted
+	page       pageIndex
+	convExpr   string // canonical text of the conversation ID
 	selects    string // canonical text of each column
 	preimage   string // of the fingerprint, see preimage
 	insertable string // columns that are not generated
 	showCreate string
+	read       time.Time // when reading it began, by Config.Now
 }
 
 // Shard names the table.
@@ -45,11 +50,15 @@ func (t *Table) ShowCreate() string { return t.def.Load().showCreate }
 
 // Reload reads the table's definition anew. Scans under way keep the one they began with.
 func (t *Table) Reload(ctx context.Context) error {
-	s, err := t.d.session(ctx)
+	return t.reload(ctx, t.d.db)
+}
+
+func (t *Table) reload(ctx context.Context, pool *sql.DB) error {
+	s, err := t.d.connect(ctx, pool)
 	if err != nil {
 		return err
 	}
-	defer s.close(ctx)
+	defer s.leave()
 	def, err := t.d.define(ctx, s, t.shard.Table)
 	if err != nil {
 		return fmt.Errorf("table %s: %w", t.shard, err)
@@ -67,11 +76,12 @@ func (d *database) table(name string, def *definition) *Table {
 // define reads a table's definition. All that is wrong with it is in the error, a
 // line for each column.
 func (d *database) define(ctx context.Context, s *session, table string) (*definition, error) {
+	now := d.cfg.Now()
 	schema, exprs, showCreate, err := d.columns(ctx, s, table)
 	if err != nil {
 		return nil, err
 	}
-	def := &definition{schema: schema, selects: strings.Join(exprs, ", "), preimage: preimage(schema.Columns(), exprs), showCreate: showCreate}
+	def := &definition{read: now, schema: schema, convExpr: exprs[schema.Role(message.ConversationID)], selects: strings.Join(exprs, ", "), preimage: preimage(schema.Columns(), exprs), showCreate: showCreate}
 	var insertable []string
 	for _, c := range schema.Columns() {
 		if !c.Generated {
@@ -81,8 +91,15 @@ func (d *database) define(ctx context.Context, s *session, table string) (*defin
 	def.insertable = strings.Join(insertable, ", ")
 	id := schema.Columns()[schema.Role(message.MessageID)].Name
 	def.id = quote(id)
-	if def.key, err = d.uniqueKey(ctx, s, table, id); err != nil {
-		if strings.Contains(showCreate, " PARTITION BY ") {
+	rows, err := s.named(ctx, "SHOW INDEX FROM "+quote(d.name)+"."+quote(table))
+	if err != nil {
+		return nil, err
+	}
+	indexes, partitioned := readIndexes(rows), strings.Contains(showCreate, " PARTITION BY ")
+	// MySQL writes what not every server knows as a comment, as MariaDB does not.
+	def.page = findPageIndex(indexes, schema, !strings.Contains(showCreate, "\n PARTITION BY "))
+	if def.key, err = uniqueKey(indexes, id); err != nil {
+		if partitioned {
 			err = fmt.Errorf("%w, which the server takes only where the table is partitioned by %s alone", err, id)
 		}
 		return nil, err
@@ -173,34 +190,6 @@ func (d *database) described(ctx context.Context, s *session, table string) ([]m
 		return nil, nil, errors.New("has no columns that this account may see: it does not exist, or SELECT is not granted")
 	}
 	return columns, exprs, nil
-}
-
-// uniqueKey finds an index that makes the message ID unique by itself and that the
-// server may be made to use.
-func (d *database) uniqueKey(ctx context.Context, s *session, table, id string) (string, error) {
-	indexes, err := s.named(ctx, "SHOW INDEX FROM "+quote(d.name)+"."+quote(table))
-	if err != nil {
-		return "", err
-	}
-	parts := map[string]int{}
-	for _, r := range indexes {
-		parts[string(r["key_name"])]++
-	}
-	found := ""
-	for _, r := range indexes {
-		key := string(r["key_name"])
-		if string(r["non_unique"]) != "0" || parts[key] != 1 || r["sub_part"] != nil || !strings.EqualFold(string(r["column_name"]), id) ||
-			string(r["visible"]) == "NO" || string(r["ignored"]) == "YES" {
-			continue
-		}
-		if found == "" || key == "PRIMARY" {
-			found = key
-		}
-	}
-	if found == "" {
-		return "", fmt.Errorf("column %s has no unique key of its own: add PRIMARY KEY (%s) or UNIQUE KEY (%s)", id, id, id)
-	}
-	return quote(found), nil
 }
 
 // literal makes a string literal, for a session whose sql_mode knows backslash escapes.

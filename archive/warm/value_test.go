@@ -189,6 +189,20 @@ func TestValuesAreOneTextInSQLAndGo(t *testing.T) {
 	}
 }
 
+// Columns of several collations before one of bytes: the server must not make a text of them.
+func TestBytesBehindTextsOfSeveralCollations(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.exec(`CREATE TABLE msg (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, conv BIGINT NOT NULL, a VARCHAR(9) COLLATE utf8mb4_general_ci, b VARCHAR(9) COLLATE utf8mb4_unicode_520_ci NOT NULL,
+		c VARCHAR(9) CHARACTER SET latin1, d TEXT COLLATE utf8mb4_bin, raw VARBINARY(9), e VARCHAR(9) COLLATE utf8mb4_unicode_ci, more BLOB NOT NULL)`)
+	b.exec("INSERT INTO msg VALUES (1, 1, 'é', 'é', 'é', 'é', X'FF80', 'é', X'C3'), (2, 1, NULL, '', NULL, 'x', X'FE80', NULL, X''), (3, 1, 'x', 'x', 'x', 'x', NULL, 'x', X'00FF')")
+	tab := b.table()
+	_, inGo, _ := scanAll(t, tab, 0, math.MaxUint64)
+	if inSQL, err := tab.Fingerprint(t.Context(), 0, math.MaxUint64); err != nil || inSQL != inGo {
+		t.Errorf("SQL's fingerprint is %s, Go's %s (%v)", inSQL, inGo, err)
+	}
+}
+
 // Random values of every type that has random values.
 func TestRandomRowsHaveOneFingerprint(t *testing.T) {
 	t.Parallel()

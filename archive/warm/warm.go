@@ -17,6 +17,7 @@ import (
 type Warm struct {
 	cfg       Config
 	databases []*database
+	upkeep    *upkeep
 }
 
 // database is one database and how to reach it.
@@ -25,9 +26,18 @@ type database struct {
 	log      *slog.Logger
 	name     string
 	where    string // host:port/name, without secrets
+	address  string // where its DSN leads
+	addr     string // host:port: databases that have it are on one server
+	dsn      string
 	db       *sql.DB
 	killer   *sql.DB // so that a full pool does not keep a statement from being killed
 	replicas []replica
+
+	reads     *sql.DB       // of readers
+	gate      chan struct{} // has a place for each reader that there may be
+	refreshes chan struct{} // and one for each definition that may be read anew for them
+	kills     kills
+	upkeep    *upkeep
 }
 
 type replica struct {
@@ -41,7 +51,7 @@ func Open(cfg Config, log *slog.Logger) (*Warm, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	w := &Warm{cfg: cfg}
+	w := &Warm{cfg: cfg, upkeep: newUpkeep()}
 	for i, d := range cfg.Databases {
 		if err := w.add(d, log); err != nil {
 			return nil, errors.Join(fmt.Errorf("source.databases[%d]: %w", i, err), w.Close())
@@ -55,7 +65,9 @@ func (w *Warm) add(d Database, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	x := &database{cfg: &w.cfg, log: log, name: m.DBName, where: m.Addr + "/" + m.DBName}
+	x := &database{cfg: &w.cfg, log: log, name: m.DBName, where: m.Addr + "/" + m.DBName, address: address(m), addr: m.Addr, dsn: d.DSN, upkeep: w.upkeep,
+		gate: make(chan struct{}, w.cfg.Connections), refreshes: make(chan struct{}, refreshing)}
+	x.kills.d = x
 	w.databases = append(w.databases, x) // first, so that Close closes what was opened
 	if x.db, err = w.cfg.open(m, w.cfg.Connections, log); err != nil {
 		return err
@@ -63,6 +75,10 @@ func (w *Warm) add(d Database, log *slog.Logger) error {
 	if x.killer, err = w.cfg.open(m, 2, log); err != nil {
 		return err
 	}
+	if x.reads, err = w.cfg.open(m, w.cfg.Connections, log); err != nil {
+		return err
+	}
+	x.reads.SetMaxOpenConns(0) // the gate bounds them
 	for _, dsn := range d.Replicas {
 		r, err := w.cfg.pin(dsn)
 		if err != nil {
@@ -99,9 +115,10 @@ func (c *Config) open(m *mysql.Config, connections int, log *slog.Logger) (*sql.
 
 // Close closes all connections.
 func (w *Warm) Close() error {
+	w.upkeep.end()
 	var errs []error
 	for _, d := range w.databases {
-		dbs := []*sql.DB{d.db, d.killer}
+		dbs := []*sql.DB{d.db, d.killer, d.reads}
 		for _, r := range d.replicas {
 			dbs = append(dbs, r.db)
 		}
@@ -125,13 +142,15 @@ type session struct {
 	once bool   // not to be used again: its settings or locks differ
 }
 
-func (d *database) session(ctx context.Context) (*session, error) {
+func (d *database) session(ctx context.Context) (*session, error) { return d.connect(ctx, d.db) }
+
+func (d *database) connect(ctx context.Context, pool *sql.DB) (*session, error) {
 	// A pooled connection may have died unnoticed, and only the pool retries that: so
 	// the first statement is a harmless one.
 	var err error
 	for range 3 {
 		var conn *sql.Conn
-		if conn, err = d.db.Conn(ctx); err != nil {
+		if conn, err = pool.Conn(ctx); err != nil {
 			break
 		}
 		s := &session{d: d, conn: conn}
@@ -219,8 +238,7 @@ func (s *session) close(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
 	defer cancel()
-	_, err := s.d.killer.ExecContext(ctx, fmt.Sprintf("KILL QUERY %d", s.id))
-	if err != nil && number(err) != 1094 { // no such thread: it has ended
+	if err := s.d.killQuery(ctx, s.id); err != nil {
 		s.d.log.Warn("a cut-off statement could not be killed and may run on", "database", s.d.where, "connection", s.id, "error", err)
 	}
 }

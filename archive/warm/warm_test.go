@@ -57,6 +57,41 @@ func (b *bench) count(q string, args ...any) (n int) {
 	return n
 }
 
+// process is a connection to the server.
+type process struct{ id, database, info string }
+
+// database is the name of the bench's database.
+func (b *bench) database() string { return b.dsn[strings.LastIndexByte(b.dsn, '/')+1:] }
+
+// processes are the connections that are so. SHOW tells them: on MySQL a SELECT of
+// information_schema.PROCESSLIST fails while anybody's statement has a character of four bytes.
+func (b *bench) processes(is func(process) bool) (all []process) {
+	b.t.Helper()
+	rows, err := b.db.QueryContext(b.t.Context(), "SHOW FULL PROCESSLIST") //nolint:rowserrcheck // namedRows does
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	list, err := namedRows(rows)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range list {
+		if p := (process{string(r["id"]), string(r["db"]), string(r["info"])}); is(p) && p.info != "SHOW FULL PROCESSLIST" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// transactions is how many are open in a database; waiting: for a lock.
+func (b *bench) transactions(database string, waiting bool) (n int) {
+	b.t.Helper()
+	for _, p := range b.processes(func(p process) bool { return p.database == database }) {
+		n += b.count("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = ? AND (trx_state = 'LOCK WAIT' OR NOT ?)", p.id, waiting)
+	}
+	return n
+}
+
 func (b *bench) mariadb() bool {
 	b.t.Helper()
 	var v string
