@@ -1,0 +1,121 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/coldtier/coldtier/manifest"
+)
+
+// Holds puts holds that the bucket does not have as they are, and gives their number.
+func (m *Mirror) Holds(ctx context.Context) (n int, err error) {
+	list, err := m.store.UnmirroredHolds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, h := range list {
+		if err := m.makeRoom(ctx, h); err != nil {
+			return n, err
+		}
+		if err := m.putHold(ctx, h); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+func (m *Mirror) putHold(ctx context.Context, h manifest.Hold) error {
+	b, err := manifest.EncodeHold(h)
+	if err != nil {
+		return err
+	}
+	if err := m.objects.Put(ctx, manifest.HoldKey(m.store.Source(), h.ID), b, false); err != nil {
+		return fmt.Errorf("put hold %d into the bucket: %w", h.ID, err)
+	}
+	return m.store.HoldMirrored(ctx, h)
+}
+
+// makeRoom moves another hold that has the number of one: the manifest was set back to
+// before it, and has given its number anew. It is in force again, under a new number, and
+// in the bucket under that one before its object is written over.
+func (m *Mirror) makeRoom(ctx context.Context, h manifest.Hold) error {
+	key := manifest.HoldKey(m.store.Source(), h.ID)
+	raw, err := m.objects.Get(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look whether hold %d is in the bucket: %w", h.ID, err)
+	}
+	other, err := manifest.DecodeHold(raw)
+	if err != nil {
+		m.log.WarnContext(ctx, "the object of a hold is damaged and is put anew", "key", key, "error", err)
+		return nil
+	}
+	if other.Same(h) {
+		return nil
+	}
+	if other.ID, _, err = m.store.AdoptHold(ctx, other); err != nil {
+		return err
+	}
+	m.log.WarnContext(ctx, "the bucket has a hold that the manifest has forgotten: it is in force again", "key", key, "hold", other.ID)
+	if other.ID == h.ID {
+		return nil
+	}
+	return m.putHold(ctx, other)
+}
+
+// Recall enters holds that are in the bucket and not in the manifest, since it was set back
+// to before them, and gives how many; and the objects that cannot be read, each of which
+// may be a hold on anything.
+func (m *Mirror) Recall(ctx context.Context, bucket Lister) (n int, unreadable []string, err error) {
+	var keys []string
+	if err := bucket.List(ctx, manifest.HoldsPrefix(m.store.Source()), func(key string, _ int64) error {
+		keys = append(keys, key)
+		return nil
+	}); err != nil {
+		return 0, nil, fmt.Errorf("list holds in the bucket: %w", err)
+	}
+	if len(keys) == 0 {
+		return 0, nil, nil
+	}
+	// After the list: a hold is in the manifest before it is in the bucket.
+	known, err := m.store.HoldNumbers(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	names := map[string]bool{}
+	for id := range known {
+		names[manifest.HoldKey(m.store.Source(), id)] = true
+	}
+	for _, key := range keys {
+		if names[key] || !strings.HasSuffix(key, ".json") {
+			continue
+		}
+		raw, err := m.objects.Get(ctx, key)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return n, unreadable, fmt.Errorf("hold %s: %w", key, err)
+		}
+		h, err := manifest.DecodeHold(raw)
+		if err != nil {
+			unreadable = append(unreadable, key)
+			continue
+		}
+		id, fresh, err := m.store.AdoptHold(ctx, h)
+		if err != nil {
+			return n, unreadable, err
+		}
+		if !fresh { // it has another number, as another source's has its own
+			continue
+		}
+		n++
+		m.log.WarnContext(ctx, "the bucket has a hold that the manifest has forgotten: it is in force again", "key", key, "hold", id)
+	}
+	return n, unreadable, nil
+}
