@@ -78,8 +78,8 @@ func benchManifest(b *testing.B, n int) *Store {
 	for day := 0; day < benchDays; day += 20 {
 		do("INSERT INTO objects (slice_id, token, seq, name, file) SELECT s.id, 1, n.n, CONCAT('part-', n.n, '.parquet'), ? FROM slices s JOIN bench_n n WHERE s.id > ? AND s.id <= ? AND n.n <= ?",
 			file, day, day+20, perDay/50)
-		do("INSERT INTO segments (slice_id, token, object_seq, seq, source_id, conversation, min_cursor, max_cursor, first_row, row_count, first_group, last_group, sum_hi, sum_lo) "+
-			"SELECT s.id, 1, n.n DIV 50, n.n, s.source_id, CONCAT('conversation-', IF(n.n = 0, 'busy', n.n * 100 + s.id % 100)), s.lo, s.hi - 1, 0, 4, 0, 0, 1, 1 FROM slices s JOIN bench_n n WHERE s.id > ? AND s.id <= ? AND n.n < ?",
+		do("INSERT INTO segments (slice_id, token, object_seq, seq, source_id, day, conversation, min_cursor, max_cursor, first_row, row_count, first_group, last_group, sum_hi, sum_lo) "+
+			"SELECT s.id, 1, n.n DIV 50, n.n, s.source_id, s.day, CONCAT('conversation-', IF(n.n = 0, 'busy', n.n * 100 + s.id % 100)), s.lo, s.hi - 1, 0, 4, 0, 0, 1, 1 FROM slices s JOIN bench_n n WHERE s.id > ? AND s.id <= ? AND n.n < ?",
 			day, day+20, perDay)
 	}
 	do("ANALYZE TABLE segments")

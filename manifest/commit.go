@@ -51,7 +51,7 @@ func (c *Copy) check() error {
 	if want := c.Fingerprint(); sum != want {
 		return fmt.Errorf("the segments hold %s, the chunks %s", sum, want)
 	}
-	return nil
+	return c.checkStatuses()
 }
 
 // Commit makes a copy a generation of the lease's slice, in one transaction:
@@ -113,16 +113,12 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 	if err != nil {
 		return err
 	}
-	definition, err := json.Marshal(c.Schema)
-	if err != nil {
-		return err
-	}
 	// A worker that may not is told before it sends everything.
 	if err := l.write(ctx, s.db, renewed, []any{micros(s.ttl)}, "s.state = 'copying' AND s.generation < ?", c.Generation); err != nil {
 		return err
 	}
 	// Outside of the transaction: a schema is only ever added.
-	if _, err := s.db.ExecContext(ctx, "INSERT IGNORE INTO table_schemas (hash, definition) VALUES (?, ?)", c.Schema.Hash(), string(definition)); err != nil {
+	if err := s.addSchema(ctx, c.Schema); err != nil {
 		return err
 	}
 	src, err := s.sourceOf(ctx, true)
@@ -141,15 +137,44 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 		if err := s.keepsDeleted(ctx, tx, id, c); err != nil {
 			return err
 		}
+		if err := w.foldStatuses(ctx, tx, c); err != nil {
+			return err
+		}
 		f := c.Fingerprint()
 		if _, err := tx.ExecContext(ctx, "INSERT INTO copies (slice_id, generation, token, attempt, schema_hash, show_create, copied_at, row_count, bytes, record_key, record_sum, committed_at) "+
 			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))",
 			id, c.Generation, l.token, c.Attempt, c.Schema.Hash(), c.ShowCreate, c.CopiedAt.UTC(), f.Rows, c.Bytes(), []byte(recordKey), recordSum[:]); err != nil {
 			return err
 		}
-		return l.write(ctx, tx, "s.state = 'committed', s.generation = ?, s.copy_token = ?, s.row_count = ?, s.bytes = ?, s.failed = 0, s.error = NULL, "+renewed,
-			[]any{c.Generation, l.token, f.Rows, c.Bytes(), micros(s.ttl)}, "s.state = 'copying' AND s.generation < ?", c.Generation)
+		begun, err := purgeBegun(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		// Carried rows are gone from warm, even if no purge of ours took them.
+		carries := f.Rows > c.warmRows()
+		if err := l.write(ctx, tx, "s.state = 'committed', s.generation = ?, s.copy_token = ?, s.row_count = ?, s.bytes = ?, s.failed = 0, s.error = NULL, "+
+			"s.purge_begun = s.purge_begun OR ?, "+renewed, []any{c.Generation, l.token, f.Rows, c.Bytes(), carries, micros(s.ttl)},
+			"s.state = 'copying' AND s.generation < ?", c.Generation); err != nil {
+			return err
+		}
+		var changed []string
+		if carries && !begun {
+			changed = append(changed, liveVersion)
+		}
+		if len(c.Statuses) > 0 {
+			changed = append(changed, statusVersion)
+		}
+		return s.bump(ctx, tx, changed...)
 	})
+}
+
+func (s *Store) addSchema(ctx context.Context, m *message.Schema) error {
+	definition, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_, err = s.db.ExecContext(ctx, "INSERT IGNORE INTO table_schemas (hash, definition) VALUES (?, ?)", m.Hash(), string(definition))
+	return err
 }
 
 // keepsDeleted refuses a generation that has fewer rows than the purge has deleted
@@ -172,6 +197,7 @@ type copyWriter struct {
 	id, token uint64
 	src       uint32
 	limit     int
+	states    bool // chunks get the states they have, instead of present
 }
 
 func (w *copyWriter) into(ctx context.Context, q reader, head string) *inserter {
@@ -184,7 +210,11 @@ func (w *copyWriter) write(ctx context.Context, q reader, c *Copy) error {
 		for _, n := range []uint64{w.id, w.token, uint64(ch.Seq), ch.From, ch.To, ch.Warm.Hi, ch.Warm.Lo, ch.Warm.Rows, ch.Carried.Hi, ch.Carried.Lo, ch.Carried.Rows} { //nolint:gosec // numbers from 0
 			in.num(n)
 		}
-		in.bytes([]byte(ChunkPresent))
+		st := ChunkPresent
+		if w.states {
+			st = ch.State
+		}
+		in.bytes([]byte(st))
 		if err := in.end(); err != nil {
 			return fmt.Errorf("insert chunks: %w", err)
 		}
@@ -236,7 +266,8 @@ func longKey(prefix, name string) string {
 }
 
 func (w *copyWriter) segments(ctx context.Context, q reader, c *Copy) error {
-	in := w.into(ctx, q, "INSERT INTO segments (slice_id, token, object_seq, seq, source_id, conversation, min_cursor, max_cursor, first_row, row_count, first_group, last_group, sum_hi, sum_lo)")
+	in := w.into(ctx, q, "INSERT INTO segments (slice_id, token, object_seq, seq, source_id, day, conversation, min_cursor, max_cursor, first_row, row_count, first_group, last_group, sum_hi, sum_lo)")
+	day := []byte(c.Day.String())
 	for i := range c.Objects {
 		for j := range c.Objects[i].Segs {
 			sp := &c.Objects[i].Segs[j]
@@ -245,6 +276,7 @@ func (w *copyWriter) segments(ctx context.Context, q reader, c *Copy) error {
 			in.num(uint64(i))
 			in.num(uint64(j))
 			in.num(uint64(w.src))
+			in.bytes(day)
 			in.bytes(sp.Conversation)
 			in.num(sp.MinCursor)
 			in.num(sp.MaxCursor)

@@ -17,10 +17,25 @@
 //     Its token grows with every claim and fences all writes.
 //   - grant: the right to delete a slice's rows from warm (PurgeGrant).
 //   - hold: a mark that forbids deleting until it is released.
+//   - plan: a list of copies that a purge would go by, kept for somebody to look at
+//     (SavedPlan). approval: that a second person allows it, by a database account other
+//     than the maker's. Its slices are written again with it, so that what may be purged
+//     is what the approver was shown.
+//   - policy: a rule that holds for every process, whatever its configuration says.
 //   - identity: what tells a manifest of a source from all others (Store.Identity).
 //     owner mark: the object that holds it in the bucket (OwnerKey), so that two
 //     manifests never take each other's commit records for their own.
 //   - lag: how long verified rows stay in warm.
+//   - purge begun: warm may no longer hold all rows of the slice's live generation. Set
+//     with the first grant, or by a commit that carries rows, and never unset.
+//   - mark: where a slice stands, for a reader of warm (Store.Marks). boundary: from
+//     where on warm is complete, and what cold holds (Store.Boundaries).
+//   - purge mark: an object beside a commit record that says that a purge of the
+//     generation was begun, where it stopped, or that it ended (PurgeMark).
+//   - mirrored: in the bucket as well, as it is now.
+//   - status: what was put on a message after it was archived (Store.PutStatus), given
+//     to readers beside the row. folded: in a generation's commit record.
+//   - versions: numbers that change with what readers are given (Store.Versions).
 //
 // # States
 //

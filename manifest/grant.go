@@ -16,6 +16,7 @@ type PurgeGrant struct {
 	l     *Lease
 	copy  *Copy
 	token uint64 // of the copy's rows
+	plan  string // by which it was made; "" where none is needed
 
 	mu    sync.Mutex
 	began map[int]bool // chunks that this grant moved from present to deleting
@@ -23,13 +24,37 @@ type PurgeGrant struct {
 
 // mayPurge are the conditions under which rows may go, but for the lag. The
 // newest generation must be the live one: a newer one says that warm has changed.
-const mayPurge = "s.live_generation > 0 AND s.live_generation = s.generation AND NOT " + heldSQL
+const mayPurge = "s.live_generation > 0 AND s.live_generation = s.generation AND NOT " + heldSQL + " AND NOT " + stoppedSQL
+
+// permitted is mayPurge, and that a plan allows it or none is needed.
+func permitted(plan string) (cond string, args []any) {
+	if plan == "" {
+		return mayPurge + " AND " + freeSQL, nil
+	}
+	return mayPurge + " AND " + approvedSQL, []any{plan}
+}
 
 // GrantPurge moves a verified slice to purging, if its lag is over by the
-// database's clock and no hold forbids it: else ErrLag, ErrHeld or ErrState. A
+// database's clock and neither a hold nor a stop forbids it: else ErrLag, ErrHeld,
+// ErrStopped or ErrState. A
 // slice that is in purging already (its worker died) gets a grant on the same
 // conditions, and keeps the states of its chunks and the name of its staging table.
+// Where the manifest's policy requires an approval it is ErrUnapproved: see GrantPlanned.
 func (s *Store) GrantPurge(ctx context.Context, l *Lease, lag time.Duration) (*PurgeGrant, error) {
+	return s.grant(ctx, l, lag, "")
+}
+
+// GrantPlanned is GrantPurge by a plan that was approved: ErrUnapproved unless it is in
+// force and lists the slice exactly as it is now. Revoked or expired later, it allows
+// nothing more: Check fails.
+func (s *Store) GrantPlanned(ctx context.Context, l *Lease, lag time.Duration, plan string) (*PurgeGrant, error) {
+	if plan == "" {
+		return nil, fmt.Errorf("grant the purge of slice %s: %w: no plan is named", l.key, ErrUnapproved)
+	}
+	return s.grant(ctx, l, lag, plan)
+}
+
+func (s *Store) grant(ctx context.Context, l *Lease, lag time.Duration, plan string) (*PurgeGrant, error) {
 	fail := func(err error) (*PurgeGrant, error) {
 		return nil, fmt.Errorf("grant the purge of slice %s: %w", l.key, err)
 	}
@@ -37,7 +62,19 @@ func (s *Store) GrantPurge(ctx context.Context, l *Lease, lag time.Duration) (*P
 		return fail(fmt.Errorf("a lag of %s", lag))
 	}
 	const over = "s.verified_at + INTERVAL ? MICROSECOND <= UTC_TIMESTAMP(6)"
-	err := l.write(ctx, s.db, "s.state = 'purging', "+renewed, []any{micros(s.ttl)}, "s.state IN ('verified', 'purging') AND "+over+" AND "+mayPurge, micros(lag))
+	may, args := permitted(plan)
+	var refused error // what a stop, the plan, or that there is none, has against it
+	err := s.beginPurge(ctx, l.id, func(tx *sql.Tx) (bool, error) {
+		refused = nil
+		err := l.write(ctx, tx, "s.state = 'purging', s.purge_begun = 1, "+renewed, []any{micros(s.ttl)}, "s.state IN ('verified', 'purging') AND "+over+" AND "+may, append([]any{micros(lag)}, args...)...)
+		switch {
+		case errors.Is(err, ErrState):
+			refused = l.refused(ctx, tx, plan)
+		case err == nil && plan != "":
+			err = l.sameSum(ctx, tx, plan)
+		}
+		return true, err
+	})
 	var st *stateError
 	if errors.As(err, &st) {
 		sl := st.slice
@@ -46,6 +83,8 @@ func (s *Store) GrantPurge(ctx context.Context, l *Lease, lag time.Duration) (*P
 		case sl.Live == 0 || sl.Live != sl.Generation || sl.VerifiedAt == nil:
 		case st.held:
 			err = fmt.Errorf("%w: slice %s", ErrHeld, sl.SliceKey)
+		case refused != nil:
+			err = refused
 		default:
 			err = fmt.Errorf("%w: verified at %s, the lag is %s", ErrLag, sl.VerifiedAt.Format(time.RFC3339), lag)
 		}
@@ -58,11 +97,26 @@ func (s *Store) GrantPurge(ctx context.Context, l *Lease, lag time.Duration) (*P
 		return fail(err)
 	}
 	l.update(func(s *Slice) { *s = now })
-	g := &PurgeGrant{l: l, began: map[int]bool{}}
+	g := &PurgeGrant{l: l, plan: plan, began: map[int]bool{}}
 	if g.copy, g.token, err = s.loadHead(ctx, now.ID, now.Live); err != nil {
 		return fail(err)
 	}
 	return g, nil
+}
+
+// refused says which stop or plan, or that there is none, stands against a purge; nil when
+// it is something else.
+func (l *Lease) refused(ctx context.Context, q reader, plan string) error {
+	stops, err := l.s.Stops(ctx, false)
+	if err != nil {
+		return err
+	}
+	for _, st := range stops {
+		if st.Of(StopPurge) {
+			return fmt.Errorf("slice %s: %w: %s: coldtier resume %s lets it go on", l.key, ErrStopped, st, st.Jobs)
+		}
+	}
+	return l.unapproved(ctx, q, plan)
 }
 
 var errNoGrant = fmt.Errorf("%w: this purge grant was not made by GrantPurge", ErrState)
@@ -96,13 +150,14 @@ func (g *PurgeGrant) Copy() *Copy {
 }
 
 // Check renews the lease if the grant still holds: the lease, the state and the
-// generations are as they were and there is no hold. Call it as the last thing
-// before what cannot be undone.
+// generations are as they were, there is no hold and no stop, and the plan by which it
+// was made is in force. Call it as the last thing before what cannot be undone.
 func (g *PurgeGrant) Check(ctx context.Context) error {
 	if err := g.made(); err != nil {
 		return err
 	}
-	if err := g.write(ctx, g.l.s.db, renewed, []any{micros(g.l.s.ttl)}, mayPurge); err != nil {
+	may, args := permitted(g.plan)
+	if err := g.write(ctx, g.l.s.db, renewed, []any{micros(g.l.s.ttl)}, may, args...); err != nil {
 		return g.fail("check the purge of", err)
 	}
 	return nil
@@ -118,6 +173,11 @@ func (g *PurgeGrant) write(ctx context.Context, q reader, set string, args []any
 	var st *stateError
 	if errors.As(err, &st) && st.held && st.slice.State == Purging {
 		return fmt.Errorf("%w: slice %s", ErrHeld, st.slice.SliceKey)
+	}
+	if st != nil && st.slice.State == Purging && st.slice.Live == g.copy.Generation {
+		if refused := g.l.refused(ctx, q, g.plan); refused != nil {
+			return refused
+		}
 	}
 	return err
 }
@@ -189,11 +249,14 @@ func (g *PurgeGrant) Staging(ctx context.Context, table string) error {
 		return g.fail("purge", fmt.Errorf("staging table name %q: at most 64 bytes", table))
 	}
 	err := g.l.s.inTx(ctx, func(tx *sql.Tx) error {
-		if err := g.write(ctx, tx, "s.staging = ?, "+renewed, []any{table, micros(g.l.s.ttl)}, mayPurge+" AND s.staging IN ('', ?)", table); err != nil {
+		may, args := permitted(g.plan)
+		if err := g.write(ctx, tx, "s.staging = ?, "+renewed, []any{table, micros(g.l.s.ttl)}, may+" AND s.staging IN ('', ?)", append(args, table)...); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE chunks SET state = 'deleting', staged = 1 WHERE slice_id = ? AND token = ? AND state = 'present'", g.l.id, g.token)
-		return err
+		if _, err := tx.ExecContext(ctx, "UPDATE chunks SET state = 'deleting', staged = 1 WHERE slice_id = ? AND token = ? AND state = 'present'", g.l.id, g.token); err != nil {
+			return err
+		}
+		return g.l.s.bump(ctx, tx, moveVersion)
 	})
 	if err != nil {
 		return g.fail("note staging table "+table+" of", err)
@@ -251,12 +314,25 @@ func (g *PurgeGrant) Drifted(ctx context.Context, detail string) error {
 	}
 	detail = cut(detail, maxError)
 	if err := g.l.finish(inState(Pending), func() error {
-		return g.write(ctx, g.l.s.db, "s.state = 'pending', s.reason = 'drifted', s.error = ?, s.verified_at = NULL, s.lease_until = NULL", []any{detail}, "s.staging = ''")
+		return g.l.s.inTx(ctx, func(tx *sql.Tx) error {
+			if err := g.write(ctx, tx, "s.state = 'pending', s.reason = 'drifted', s.error = ?, s.verified_at = NULL, s.lease_until = NULL", []any{detail}, "s.staging = ''"); err != nil {
+				return err
+			}
+			return g.l.s.untouched(ctx, tx, g.l.id)
+		})
 	}); err != nil {
 		return g.fail("note the drift of", err)
 	}
 	g.l.update(func(s *Slice) { s.State, s.Reason, s.Error, s.VerifiedAt = Pending, ReasonDrifted, detail, nil })
 	return nil
+}
+
+// Marked notes that the bucket has a purge mark of the generation.
+func (g *PurgeGrant) Marked(ctx context.Context, kind MarkKind) error {
+	if err := g.made(); err != nil {
+		return err
+	}
+	return g.l.Marked(ctx, g.copy.Generation, kind)
 }
 
 // GiveBack is Lease.GiveBack.
@@ -272,7 +348,12 @@ func (g *PurgeGrant) GiveBack(ctx context.Context) error {
 // must have been returned before. It deletes nothing, so it needs no grant.
 func (l *Lease) GiveBack(ctx context.Context) error {
 	if err := l.finish(inState(Verified), func() error {
-		return l.write(ctx, l.s.db, "s.state = 'verified', s.lease_until = NULL", nil, "s.state = 'purging' AND s.staging = ''")
+		return l.s.inTx(ctx, func(tx *sql.Tx) error {
+			if err := l.write(ctx, tx, "s.state = 'verified', s.lease_until = NULL", nil, "s.state = 'purging' AND s.staging = ''"); err != nil {
+				return err
+			}
+			return l.s.untouched(ctx, tx, l.id)
+		})
 	}); err != nil {
 		return fmt.Errorf("give back slice %s: %w", l.key, err)
 	}
@@ -290,8 +371,10 @@ func (l *Lease) StagingReturned(ctx context.Context) error {
 		if err := l.write(ctx, tx, "s.staging = '', "+renewed, []any{micros(l.s.ttl)}, "s.state = 'purging'"); err != nil {
 			return err
 		}
-		_, err := tx.ExecContext(ctx, "UPDATE chunks SET state = 'present', staged = 0 WHERE slice_id = ? AND staged = 1 AND state = 'deleting'", id)
-		return err
+		if _, err := tx.ExecContext(ctx, "UPDATE chunks SET state = 'present', staged = 0 WHERE slice_id = ? AND staged = 1 AND state = 'deleting'", id); err != nil {
+			return err
+		}
+		return l.s.bump(ctx, tx, moveVersion)
 	})
 	if err != nil {
 		return fmt.Errorf("note the return of slice %s from staging: %w", l.key, err)

@@ -20,7 +20,7 @@ func (s *Store) Identity(ctx context.Context) (id string, err error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read the identity of source %s: %w", s.source, err)
+		return "", fmt.Errorf("read the identity of source %s in the manifest: %w", s.source, err)
 	}
 	return id, nil
 }

@@ -48,7 +48,7 @@ func TestIdentity(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := openAt(t, dsn, "second", time.Minute).BeginRun(ctx, "archive", "test"); err != nil {
+			if _, err := openAt(t, dsn, "second", time.Minute).BeginRun(ctx, RunStart{Job: "archive", Host: "test"}); err != nil {
 				t.Error(err)
 			}
 		})

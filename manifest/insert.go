@@ -17,6 +17,7 @@ type inserter struct {
 	ctx   context.Context
 	q     reader
 	head  string // INSERT INTO t (...) VALUES
+	tail  string // ON DUPLICATE KEY UPDATE ..., or nothing
 	limit int
 	buf   []byte
 	row   []byte
@@ -34,6 +35,11 @@ func (in *inserter) bytes(b []byte) {
 	in.row = append(in.row, '\'')
 }
 
+func (in *inserter) null() {
+	in.sep()
+	in.row = append(in.row, "NULL"...)
+}
+
 func (in *inserter) sep() {
 	if len(in.row) == 0 {
 		in.row = append(in.row, '(')
@@ -44,7 +50,7 @@ func (in *inserter) sep() {
 
 // end ends a row.
 func (in *inserter) end() error {
-	if len(in.buf) > 0 && len(in.buf)+len(in.row)+2 > in.limit {
+	if len(in.buf) > 0 && len(in.buf)+len(in.row)+len(in.tail)+2 > in.limit {
 		if err := in.flush(); err != nil {
 			return err
 		}
@@ -64,7 +70,7 @@ func (in *inserter) flush() error {
 	if len(in.buf) == 0 {
 		return nil
 	}
-	_, err := in.q.ExecContext(in.ctx, string(in.buf))
+	_, err := in.q.ExecContext(in.ctx, string(in.buf)+in.tail)
 	in.buf = in.buf[:0]
 	return err
 }

@@ -39,12 +39,13 @@ func escape(name []byte) string {
 	return b.String()[:kept] + "~" + hex.EncodeToString(sum[:16])
 }
 
-func shardName(s Shard) string { return escape([]byte(s.String())) }
+// ShardName is a shard's name in keys.
+func ShardName(s Shard) string { return escape([]byte(s.String())) }
 
 // ObjectPrefix is what the keys of all objects of one attempt begin with, with the
 // slash at its end. The attempt is unique, so that no object is ever overwritten.
 func ObjectPrefix(k SliceKey, generation uint32, attempt string) string {
-	return "messages/day=" + k.Day.String() + "/shard=" + shardName(k.Shard) + "/g" + strconv.FormatUint(uint64(generation), 10) + "-" + escape([]byte(attempt)) + "/"
+	return "messages/day=" + k.Day.String() + "/shard=" + ShardName(k.Shard) + "/g" + strconv.FormatUint(uint64(generation), 10) + "-" + escape([]byte(attempt)) + "/"
 }
 
 // ConversationKey is the key of the object that holds one conversation's rows.
@@ -56,7 +57,31 @@ func ConversationKey(k SliceKey, generation uint32, attempt string, conversation
 // under the bucket's prefix belong to.
 func OwnerKey(source string) string { return "manifest/owner=" + escape([]byte(source)) + ".json" }
 
+// RecordsPrefix is what the keys of all commit records and purge marks begin with.
+const RecordsPrefix = "manifest/day="
+
+// RecordPrefix is what the keys of the commit records and purge marks of a slice begin
+// with; the number of the generation follows.
+func RecordPrefix(k SliceKey) string {
+	return RecordsPrefix + k.Day.String() + "/shard=" + ShardName(k.Shard) + ".g"
+}
+
 // RecordKey is the key of the commit record of a generation.
 func RecordKey(k SliceKey, generation uint32) string {
-	return "manifest/day=" + k.Day.String() + "/shard=" + shardName(k.Shard) + ".g" + strconv.FormatUint(uint64(generation), 10) + ".parquet"
+	return RecordPrefix(k) + strconv.FormatUint(uint64(generation), 10) + ".parquet"
+}
+
+// HoldsPrefix is what the keys of a source's holds begin with.
+func HoldsPrefix(source string) string {
+	return "manifest/holds/source=" + escape([]byte(source)) + "/"
+}
+
+// HoldKey is the key of the object that is a hold.
+func HoldKey(source string, id uint64) string {
+	return HoldsPrefix(source) + "hold=" + strconv.FormatUint(id, 10) + ".json"
+}
+
+// StatusesPrefix is what the keys of a source's statuses begin with.
+func StatusesPrefix(source string) string {
+	return "manifest/statuses/source=" + escape([]byte(source)) + "/"
 }

@@ -63,6 +63,10 @@ func (s *Store) Claim(ctx context.Context, id uint64, owner string, want []State
 		if err != nil {
 			return err
 		}
+		// With the row locked: BeginRebuild looks for leases once it has said that it begins.
+		if err := s.notRebuilding(ctx, tx); err != nil {
+			return err
+		}
 		next := to
 		if next == "" {
 			next = sl.State
@@ -246,53 +250,5 @@ func (l *Lease) Release(ctx context.Context, to State) error {
 // its end. The context it gives ends with cause ErrLeaseLost as soon as the lease
 // is another's, or could not be renewed for as long as it lasts.
 func (l *Lease) Keep(ctx context.Context) (kept context.Context, stop func()) {
-	kept, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.keep(kept, cancel)
-	}()
-	return kept, sync.OnceFunc(func() {
-		cancel(context.Canceled)
-		<-done
-	})
-}
-
-func (l *Lease) keep(ctx context.Context, cancel context.CancelCauseFunc) {
-	every := l.s.ttl / 3
-	// The end is counted from before the renewal was sent: the server may have
-	// judged it any time after.
-	end := time.AfterFunc(l.s.ttl, func() { cancel(fmt.Errorf("%w: not renewed for %s", ErrLeaseLost, l.s.ttl)) })
-	defer func() { end.Stop() }()
-	tick := time.NewTimer(0)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		next := time.AfterFunc(l.s.ttl, func() { cancel(fmt.Errorf("%w: not renewed for %s", ErrLeaseLost, l.s.ttl)) })
-		once, done := context.WithTimeout(ctx, max(every, time.Second))
-		err := l.Renew(once)
-		done()
-		switch {
-		case err == nil:
-			end.Stop()
-			end = next
-		case l.over():
-			next.Stop()
-			return
-		case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrNotFound):
-			next.Stop()
-			cancel(err)
-			return
-		default:
-			next.Stop()
-			if ctx.Err() == nil {
-				l.s.log.WarnContext(ctx, "lease not renewed, trying again", "slice", l.key.String(), "error", err)
-			}
-		}
-		tick.Reset(every)
-	}
+	return keeper{s: l.s, what: "slice " + l.key.String(), renew: l.Renew, over: l.over, lost: ErrLeaseLost}.keep(ctx)
 }

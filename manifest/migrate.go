@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -39,12 +40,30 @@ func (s *Store) provider() (*goose.Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migration lock: %w", err)
 	}
-	p, err := goose.NewProvider(goose.DialectMySQL, s.db, dir,
-		goose.WithTableName(versionTable), goose.WithLocker(locker), goose.WithSlog(s.log), goose.WithDisableGlobalRegistry(true))
+	p, err := goose.NewProvider(goose.DialectMySQL, s.db.DB, dir,
+		goose.WithGoMigrations(fetchMigration(), holdsMigration(), drillsMigration(), mirrorMigration(), checksMigration(), canariesMigration(), jobsMigration(), stopsMigration(), plansMigration(), fleetMigration(), statsMigration()), goose.WithTableName(versionTable), goose.WithLocker(locker), goose.WithSlog(s.log), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return nil, fmt.Errorf("migrations: %w", err)
 	}
 	return p, nil
+}
+
+// goMigration is a migration in Go. Each of its steps looks first whether it was done: DDL has
+// no transaction, and one that was killed is run again.
+func goMigration(version int64, name string, run func(context.Context, *sql.DB) error) *goose.Migration {
+	m := goose.NewGoMigration(version, &goose.GoFunc{RunDB: run}, nil)
+	m.Source = fmt.Sprintf("%05d_%s.go", version, name)
+	return m
+}
+
+// makeTables runs statements that make tables which are not there yet.
+func makeTables(ctx context.Context, db *sql.DB, what string, statements ...string) error {
+	for _, q := range statements {
+		if _, err := db.ExecContext(ctx, q); err != nil {
+			return fmt.Errorf("make the tables of %s: %w", what, err)
+		}
+	}
+	return nil
 }
 
 // Migrate creates or upgrades the manifest's tables, enters the source, and gives the
@@ -130,5 +149,5 @@ func (s *Store) Check(ctx context.Context) error {
 	if len(pending) > 0 {
 		return fmt.Errorf("the manifest lacks %d migration(s), the first %s: run `coldtier migrate`", len(pending), pending[0])
 	}
-	return nil
+	return s.notRebuilding(ctx, s.db)
 }

@@ -2,11 +2,15 @@ package manifest
 
 import (
 	"bytes"
+	"context"
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/coldtier/coldtier/tests/stack"
 )
 
 // proxy stands between a store and its server and knows a COMMIT when it sees one.
@@ -19,7 +23,9 @@ type proxy struct {
 	commits int  // COMMITs to come of which the fate is loseAnswer or loseCommit
 	answer  bool // the server runs it, its answer is lost; else the server never sees it
 	stalled bool // nothing passes
-	refuse  int  // new connections to refuse after a lost COMMIT
+	stallAt string
+	reached chan struct{} // closed when stallAt is
+	refuse  int           // new connections to refuse after a lost COMMIT
 	refused int
 }
 
@@ -70,6 +76,15 @@ func (p *proxy) stall() {
 	p.mu.Unlock()
 }
 
+// stallBefore lets nothing pass from the next such statement on, which it keeps; the
+// channel is closed then.
+func (p *proxy) stallBefore(statement string) <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stallAt, p.reached = statement, make(chan struct{})
+	return p.reached
+}
+
 func (p *proxy) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	p.mu.Lock()
@@ -116,7 +131,7 @@ func (p *proxy) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
-		if !p.pass() {
+		if !p.pass() || p.stalls(buf[4:n]) {
 			continue
 		}
 		if bytes.Equal(buf[4:min(n, 11)], []byte("\x03COMMIT")) {
@@ -140,8 +155,70 @@ func (p *proxy) serve(client net.Conn) {
 	}
 }
 
+// stalls says whether a command is the one at which all stalls.
+func (p *proxy) stalls(command []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stallAt == "" || string(command) != "\x03"+p.stallAt {
+		return false
+	}
+	p.stallAt, p.stalled = "", true
+	close(p.reached)
+	return true
+}
+
 func (p *proxy) pass() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.stalled
+}
+
+// A server that falls silent at the end of a transaction keeps nobody beyond the end of
+// his context: neither the put of a status nor a worker that is to stop.
+func TestSilentAtTheEndOfATransaction(t *testing.T) {
+	t.Parallel()
+	for statement, run := range map[string]func(ctx context.Context, s *Store, id uint64) error{
+		"COMMIT": func(ctx context.Context, s *Store, _ uint64) error {
+			_, err := s.PutStatus(ctx, Status{Conversation: []byte("c"), MessageID: 1, Kind: StatusEdited})
+			return err
+		},
+		"ROLLBACK": func(ctx context.Context, s *Store, id uint64) error {
+			_, err := s.Claim(ctx, id, "w", []State{Purged}, "")
+			return err
+		},
+	} {
+		t.Run(statement, func(t *testing.T) {
+			t.Parallel()
+			p := proxyTo(t, stack.MySQL(t))
+			s := openAt(t, p.dsn, testSource, time.Minute)
+			if _, err := s.Migrate(t.Context(), false); err != nil {
+				t.Fatal(err)
+			}
+			sl := testSlice(t, s, 1)
+			reached := p.stallBefore(statement)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- run(ctx, s, sl.ID) }()
+			select {
+			case <-reached:
+			case err := <-ended:
+				t.Fatalf("it ended before its %s: %v", statement, err)
+			}
+			select {
+			case err := <-ended:
+				t.Fatalf("the %s was answered: %v", statement, err)
+			default:
+			}
+			cancel()
+			select {
+			case err := <-ended:
+				if err == nil {
+					t.Error("it is said to be done")
+				}
+			case <-time.After(20 * time.Second): // the driver's own limit is a minute
+				t.Errorf("it waits for the %s", statement)
+			}
+		})
+	}
 }

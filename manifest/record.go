@@ -95,6 +95,7 @@ type recordHead struct {
 	Segments    int                 `json:"segments"`
 	Bytes       int64               `json:"bytes"`
 	Fingerprint message.Fingerprint `json:"fingerprint"`
+	Statuses    []FoldedStatus      `json:"statuses,omitempty"`
 }
 
 // EncodeRecord writes the commit record of a copy. The states of chunks are no
@@ -107,7 +108,7 @@ func EncodeRecord(w io.Writer, c *Copy) error {
 		return fail(err)
 	}
 	h := recordHead{FormatVersion: RecordVersion, SliceKey: c.SliceKey, Lo: c.Lo, Hi: c.Hi, Generation: c.Generation, Attempt: c.Attempt, Schema: c.Schema,
-		ShowCreate: c.ShowCreate, CopiedAt: c.CopiedAt.UTC(), Chunks: len(c.Chunks), Objects: len(c.Objects), Bytes: c.Bytes(), Fingerprint: c.Fingerprint()}
+		ShowCreate: c.ShowCreate, CopiedAt: c.CopiedAt.UTC(), Chunks: len(c.Chunks), Objects: len(c.Objects), Bytes: c.Bytes(), Fingerprint: c.Fingerprint(), Statuses: c.Statuses}
 	for i := range c.Objects {
 		h.Segments += len(c.Objects[i].Segs)
 	}
@@ -252,7 +253,7 @@ func decodeRecord(b []byte) (*Copy, error) {
 	if err := json.Unmarshal([]byte(text), &h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	c := &Copy{SliceKey: h.SliceKey, Lo: h.Lo, Hi: h.Hi, Generation: h.Generation, Attempt: h.Attempt, Schema: h.Schema, ShowCreate: h.ShowCreate, CopiedAt: h.CopiedAt}
+	c := &Copy{SliceKey: h.SliceKey, Lo: h.Lo, Hi: h.Hi, Generation: h.Generation, Attempt: h.Attempt, Schema: h.Schema, ShowCreate: h.ShowCreate, CopiedAt: h.CopiedAt, Statuses: h.Statuses}
 	segments, err := readRows(f, c)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)

@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -35,6 +37,58 @@ func TestRecordRoundTrip(t *testing.T) {
 		if d := diff(c, back); d != "" {
 			t.Errorf("%d conversations come back otherwise:\n%s", convs, d)
 		}
+	}
+}
+
+// A record has the statuses of its generation, exactly, where its key ever was.
+func TestRecordHasStatuses(t *testing.T) {
+	t.Parallel()
+	c := recordCopy(t, 2)
+	at := time.Date(2027, 1, 2, 3, 4, 5, 678901000, time.UTC)
+	c.Statuses = []FoldedStatus{
+		{Status: Status{Conversation: []byte("c\xff\x00"), MessageID: 1001, Kind: StatusRecalled, Value: new("é \"' <\x00" + sumMark), By: "a", At: at}, Original: &Original{Value: []byte("\xff\x00")}},
+		{Status: Status{Conversation: []byte{}, MessageID: 1002, Kind: StatusNone, At: at}, Original: &Original{}},
+		{Status: Status{Conversation: []byte("c"), MessageID: 1999, Kind: StatusEdited, Value: new(""), At: at}, Original: &Original{Value: []byte{}}},
+		{Status: Status{Conversation: []byte("c"), MessageID: 1003, Kind: StatusDeleted, At: at}},
+	}
+	back, err := DecodeRecord(encode(t, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// NULL and the empty text are two values.
+	if d := cmp.Diff(c.Statuses, back.Statuses); d != "" {
+		t.Errorf("the statuses come back otherwise:\n%s", d)
+	}
+	if key := RecordKey(c.SliceKey, c.Generation); key != "manifest/day=2026-05-01/shard=im_00.msg_00.g3.parquet" {
+		t.Errorf("the record's key is %s", key)
+	}
+	for _, bad := range []FoldedStatus{{Status: Status{Conversation: []byte("c"), MessageID: 999, Kind: StatusEdited, At: at}}, {Status: Status{Conversation: []byte("c"), MessageID: 1001, Kind: "x", At: at}},
+		{Status: Status{Conversation: []byte("c"), MessageID: 1001, Kind: StatusEdited, At: at}, Original: &Original{Value: make([]byte, MaxOriginal+1)}}} {
+		c.Statuses = []FoldedStatus{bad}
+		if err := EncodeRecord(&bytes.Buffer{}, c); err == nil {
+			t.Errorf("%+v is encoded", bad.Status)
+		}
+	}
+}
+
+// A record of before there were statuses reads as ever, and one without any is still
+// such a record.
+func TestRecordOfBefore(t *testing.T) {
+	t.Parallel()
+	old, err := os.ReadFile("testdata/record-1.parquet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := recordCopy(t, 2)
+	back, err := DecodeRecord(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := diff(c, back); d != "" || back.Statuses != nil {
+		t.Errorf("it reads otherwise:\n%s", d)
+	}
+	if now := encode(t, back); bytes.Contains(now, []byte("statuses")) {
+		t.Error("a record without statuses speaks of them")
 	}
 }
 

@@ -236,7 +236,7 @@ func TestSourcesAreApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.BeginRun(ctx, "archive", "h"); err != nil {
+	if _, err := s.BeginRun(ctx, RunStart{Job: "archive", Host: "h"}); err != nil {
 		t.Fatal(err)
 	}
 	// Once before the other source has a number, once after.

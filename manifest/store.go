@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -23,14 +25,22 @@ type Config struct {
 	DSN      string        // user:password@tcp(host:port)/database
 	Source   string        // source.name: all that the store gives and takes belongs to it
 	LeaseTTL time.Duration // 0: DefaultLeaseTTL
+	// Idle is how many connections are kept for the next statement; 0: 8. To make one
+	// takes several round trips, which a reader with a deadline may not have the time for.
+	Idle int
+	// OnRetry, when not nil, is called whenever a transaction is tried again.
+	OnRetry func()
 }
 
 // Store is the manifest of one source. It is safe for concurrent use.
 type Store struct {
-	db     *sql.DB
+	db     *database
 	log    *slog.Logger
 	source string
 	ttl    time.Duration
+
+	deadlocks atomic.Int64
+	onRetry   func()
 
 	mu       sync.Mutex
 	sourceID uint32                     // 0: not known yet
@@ -42,6 +52,9 @@ type Store struct {
 func Open(ctx context.Context, c Config, log *slog.Logger) (*Store, error) {
 	if c.LeaseTTL == 0 {
 		c.LeaseTTL = DefaultLeaseTTL
+	}
+	if c.OnRetry == nil {
+		c.OnRetry = func() {}
 	}
 	if c.LeaseTTL < 0 || c.LeaseTTL > 24*time.Hour {
 		return nil, fmt.Errorf("manifest lease of %s: want up to 24h", c.LeaseTTL)
@@ -84,12 +97,15 @@ func Open(ctx context.Context, c Config, log *slog.Logger) (*Store, error) {
 	}
 	db := sql.OpenDB(connector)
 	db.SetConnMaxIdleTime(idle / 2)
-	db.SetMaxIdleConns(8)
+	db.SetMaxIdleConns(cmp.Or(c.Idle, 8))
+	db.SetMaxOpenConns(max(64, 2*c.Idle)) // whoever finds them all in use waits for one, as long as his context lasts
 	if err := db.PingContext(ctx); err != nil {
 		_ = db.Close()
 		return nil, fmt.Errorf("connect to the manifest %s/%s: %w", m.Addr, m.DBName, err)
 	}
-	return &Store{db: db, log: log, source: c.Source, ttl: c.LeaseTTL, schemas: map[string]*message.Schema{}}, nil
+	s := &Store{log: log, source: c.Source, ttl: c.LeaseTTL, onRetry: c.OnRetry, schemas: map[string]*message.Schema{}}
+	s.db = &database{db, s}
+	return s, nil
 }
 
 // driverLog takes what the driver would print: that a connection broke, of which
@@ -110,6 +126,12 @@ func (s *Store) Close() error {
 // Source is the name of the source the store is opened for.
 func (s *Store) Source() string { return s.source }
 
+// Known says whether the manifest knows the source: it does from the first migrate on.
+func (s *Store) Known(ctx context.Context) (bool, error) {
+	id, err := s.sourceOf(ctx, false)
+	return id != 0, err
+}
+
 // Now is the time by the manifest's clock, which judges leases and lags.
 func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
 	if err := s.db.QueryRowContext(ctx, "SELECT UTC_TIMESTAMP(6)").Scan(&t); err != nil {
@@ -127,17 +149,45 @@ type reader interface {
 
 const maxDeadlocks = 5
 
+// database runs a statement outside of transactions again when the server ended it as a
+// deadlock's victim: it was rolled back whole.
+type database struct {
+	*sql.DB
+	s *Store
+}
+
+func (d *database) ExecContext(ctx context.Context, query string, args ...any) (r sql.Result, err error) {
+	err = d.s.repeated(ctx, func() error {
+		r, err = d.DB.ExecContext(ctx, query, args...)
+		return err
+	})
+	return r, err
+}
+
 // inTx runs fn in a transaction, again when the server ended it as a deadlock's
 // victim. READ COMMITTED, so that writers of different slices lock no gaps.
 func (s *Store) inTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	return s.repeated(ctx, func() error { return s.once(ctx, fn) })
+}
+
+// repeated runs what is a transaction of its own, again when the server ended it as a
+// deadlock's victim.
+func (s *Store) repeated(ctx context.Context, fn func() error) error {
 	for try := 1; ; try++ {
-		err := s.once(ctx, fn)
+		err := fn()
 		if try < maxDeadlocks && deadlocked(err) {
+			s.deadlocks.Add(1)
+			s.onRetry()
+			s.log.DebugContext(ctx, "deadlock, trying again", "try", try, "error", err)
 			continue
 		}
 		return err
 	}
 }
+
+// Deadlocks is how many of this store's transactions the server ended for another's
+// sake and were run again.
+func (s *Store) Deadlocks() int64 { return s.deadlocks.Load() }
 
 func (s *Store) once(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
@@ -145,10 +195,29 @@ func (s *Store) once(ctx context.Context, fn func(tx *sql.Tx) error) error {
 		return err
 	}
 	if err := fn(tx); err != nil {
-		_ = tx.Rollback() // the server does it as well when the connection is gone
+		_ = end(ctx, tx.Rollback) // the server does it as well when the connection is gone
 		return err
 	}
-	return tx.Commit()
+	return end(ctx, tx.Commit)
+}
+
+// end runs a COMMIT or a ROLLBACK until the context ends. The driver itself waits for
+// a silent server up to its read timeout; what becomes of the transaction is then
+// unknown, as when its answer is lost.
+func end(ctx context.Context, fn func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- fn() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select { // what is known is said, whichever was first
+	case err := <-done:
+		return err
+	default:
+		return ctx.Err()
+	}
 }
 
 // exec gives the number of rows that a statement found.

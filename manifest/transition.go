@@ -15,7 +15,7 @@ func (s *Store) Verified(ctx context.Context, l *Lease, generation uint32) error
 	id := l.id
 	err := s.inTx(ctx, func(tx *sql.Tx) error {
 		err := l.write(ctx, tx, "s.state = 'verified', s.live_generation = s.generation, s.live_token = s.copy_token, s.verified_at = UTC_TIMESTAMP(6), s.purged_at = NULL, "+
-			"s.reason = '', s.failed = 0, s.error = NULL, s.tries = 0", nil, "s.state = 'committed' AND s.generation = ?", generation)
+			"s.reason = '', s.failed = 0, s.error = NULL, s.tries = 0, s.interrupted = 0, s.tried_seconds = 0", nil, "s.state = 'committed' AND s.generation = ?", generation)
 		var st *stateError
 		if errors.As(err, &st) && st.slice.State == Verified && st.slice.Live == generation && st.slice.Generation == generation {
 			return nil // the answer to an earlier call was lost
@@ -26,8 +26,10 @@ func (s *Store) Verified(ctx context.Context, l *Lease, generation uint32) error
 		if _, err := tx.ExecContext(ctx, "UPDATE copies SET verified_at = UTC_TIMESTAMP(6) WHERE slice_id = ? AND generation = ?", id, generation); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, "UPDATE copies SET superseded_at = UTC_TIMESTAMP(6) WHERE slice_id = ? AND generation < ? AND superseded_at IS NULL", id, generation)
-		return err
+		if _, err := tx.ExecContext(ctx, "UPDATE copies SET superseded_at = UTC_TIMESTAMP(6) WHERE slice_id = ? AND generation < ? AND superseded_at IS NULL", id, generation); err != nil {
+			return err
+		}
+		return s.bump(ctx, tx, liveVersion)
 	})
 	if err != nil {
 		return fmt.Errorf("mark slice %s generation %d verified: %w", l.key, generation, err)
@@ -85,8 +87,13 @@ func (s *Store) ReopenLate(ctx context.Context, sliceID uint64) error {
 	if err != nil {
 		return err
 	}
-	n, err := exec(ctx, s.db, "UPDATE slices SET state = 'pending', reason = ?, verified_at = NULL, purged_at = NULL WHERE id = ? AND source_id = ? AND state = 'purged' "+
-		"AND (lease_until IS NULL OR lease_until <= UTC_TIMESTAMP(6))", ReasonLate, sliceID, src)
+	// A purged slice has purge_begun, unless a coldtier purged it that did not know the column.
+	var n int64
+	err = s.beginPurge(ctx, sliceID, func(tx *sql.Tx) (bool, error) {
+		n, err = exec(ctx, tx, "UPDATE slices SET state = 'pending', reason = ?, verified_at = NULL, purged_at = NULL, purge_begun = 1 WHERE id = ? AND source_id = ? AND state = 'purged' "+
+			"AND (lease_until IS NULL OR lease_until <= UTC_TIMESTAMP(6))", ReasonLate, sliceID, src)
+		return n == 1, err
+	})
 	if err != nil {
 		return fmt.Errorf("reopen slice %d: %w", sliceID, err)
 	}

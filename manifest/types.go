@@ -64,23 +64,27 @@ const (
 type Slice struct {
 	ID uint64 `json:"id"`
 	SliceKey
-	Lo         uint64     `json:"lo,string"` // message IDs [Lo, Hi)
-	Hi         uint64     `json:"hi,string"`
-	State      State      `json:"state"`
-	Reason     string     `json:"reason,omitempty"`
-	Live       uint32     `json:"live_generation"` // the verified generation that serves reads; 0 none
-	Generation uint32     `json:"generation"`      // the newest committed generation; 0 none
-	Rows       uint64     `json:"rows"`            // of Generation
-	Bytes      int64      `json:"bytes"`           // of Generation's objects
-	Held       bool       `json:"held"`
-	Failed     bool       `json:"failed"` // the last try ended with Error
-	Error      string     `json:"error,omitempty"`
-	Tries      int        `json:"tries,omitempty"`   // tries in a row that failed
-	Staging    string     `json:"staging,omitempty"` // table of a partition exchange that is under way
-	VerifiedAt *time.Time `json:"verified_at,omitempty"`
-	PurgedAt   *time.Time `json:"purged_at,omitempty"`
-	LeaseUntil *time.Time `json:"lease_until,omitempty"`
-	LeaseOwner string     `json:"lease_owner,omitempty"`
+	Lo         uint64 `json:"lo,string"` // message IDs [Lo, Hi)
+	Hi         uint64 `json:"hi,string"`
+	State      State  `json:"state"`
+	Reason     string `json:"reason,omitempty"`
+	Live       uint32 `json:"live_generation"` // the verified generation that serves reads; 0 none
+	Generation uint32 `json:"generation"`      // the newest committed generation; 0 none
+	Rows       uint64 `json:"rows"`            // of Generation
+	Bytes      int64  `json:"bytes"`           // of Generation's objects
+	Held       bool   `json:"held"`
+	Failed     bool   `json:"failed"` // the last try ended with Error
+	Error      string `json:"error,omitempty"`
+	Tries      int    `json:"tries,omitempty"` // tries in a row that failed
+	// Interrupted is how many times in a row a run's time was up while the slice was
+	// copied, and Tried the longest of these tries.
+	Interrupted int           `json:"interrupted,omitempty"`
+	Tried       time.Duration `json:"-"`
+	Staging     string        `json:"staging,omitempty"` // table of a partition exchange that is under way
+	VerifiedAt  *time.Time    `json:"verified_at,omitempty"`
+	PurgedAt    *time.Time    `json:"purged_at,omitempty"`
+	LeaseUntil  *time.Time    `json:"lease_until,omitempty"`
+	LeaseOwner  string        `json:"lease_owner,omitempty"`
 }
 
 // ChunkState says what the purge by rows knows of a chunk.
@@ -127,6 +131,8 @@ type Copy struct {
 	CopiedAt   time.Time       `json:"copied_at"`   // by the manifest database's clock
 	Chunks     []Chunk         `json:"chunks"`
 	Objects    []Object        `json:"objects"`
+	// Statuses are those of messages of the copy when it was made. LoadCopy does not read them.
+	Statuses []FoldedStatus `json:"statuses,omitempty"`
 }
 
 // Fingerprint is that of all rows of the copy.
@@ -135,6 +141,13 @@ func (c *Copy) Fingerprint() (f message.Fingerprint) {
 		f = f.Add(ch.Warm).Add(ch.Carried)
 	}
 	return f
+}
+
+func (c *Copy) warmRows() (n uint64) {
+	for _, ch := range c.Chunks {
+		n += ch.Warm.Rows
+	}
+	return n
 }
 
 // Bytes is the size of all objects.
