@@ -8,12 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/manifest"
 )
 
@@ -22,6 +18,8 @@ type Archiver struct {
 	Deps
 	cfg      Config
 	verifier *Verifier
+	// do is Archiver.slice, but where the sharing of slices alone is tested.
+	do func(context.Context, Work, *slot, *Outcome, Progress) error
 }
 
 // New makes an archiver.
@@ -33,7 +31,12 @@ func New(d Deps, cfg Config) (*Archiver, error) {
 	if cfg.Memory < MinMemory {
 		return nil, fmt.Errorf("archive.memory %d bytes: at least %d are needed", cfg.Memory, MinMemory)
 	}
-	return &Archiver{Deps: d, cfg: cfg, verifier: NewVerifier(d, cfg)}, nil
+	if d.Pace == nil {
+		d.Pace = unhindered{}
+	}
+	a := &Archiver{Deps: d, cfg: cfg, verifier: NewVerifier(d, cfg)}
+	a.do = a.slice
+	return a, nil
 }
 
 // Outcome is what became of one slice in a run.
@@ -54,16 +57,24 @@ type Outcome struct {
 
 // Report is what a run did.
 type Report struct {
-	Done    []Outcome `json:"done"`
-	Left    []Outcome `json:"left"`   // another worker has them, or the run was stopped before them
-	Failed  []Outcome `json:"failed"` // with their errors; the next run tries again
-	Rows    uint64    `json:"rows"`
-	Objects int       `json:"objects"`
-	Bytes   int64     `json:"bytes"`
-	Seconds float64   `json:"seconds"`
+	Done []Outcome `json:"done"`
+	Left []Outcome `json:"left"` // another worker has them, or the run was stopped before them
+	// Elsewhere is how many slices of the plan other runs did meanwhile.
+	Elsewhere int       `json:"elsewhere,omitempty"`
+	Failed    []Outcome `json:"failed"` // with their errors; the next run tries again
+	Rows      uint64    `json:"rows"`
+	Objects   int       `json:"objects"`
+	Bytes     int64     `json:"bytes"`
+	Seconds   float64   `json:"seconds"`
+	// Throttled is for how many seconds reads of warm were held back, by cause.
+	Throttled map[string]float64 `json:"throttled_seconds,omitempty"`
 }
 
 func (r *Report) add(o Outcome) {
+	if errors.Is(o.Err, ErrElsewhere) {
+		r.Elsewhere++
+		return
+	}
 	if o.Err != nil {
 		o.Error = o.Err.Error()
 	}
@@ -71,7 +82,8 @@ func (r *Report) add(o Outcome) {
 	case o.Err == nil:
 		r.Done = append(r.Done, o)
 		r.Rows, r.Objects, r.Bytes = r.Rows+o.Rows, r.Objects+o.Objects, r.Bytes+o.Bytes
-	case errors.Is(o.Err, manifest.ErrLeased), errors.Is(o.Err, manifest.ErrState), errors.Is(o.Err, context.Canceled):
+	case errors.Is(o.Err, manifest.ErrLeased), errors.Is(o.Err, manifest.ErrState), errors.Is(o.Err, context.Canceled), heldBack(o.Err),
+		errors.Is(o.Err, ErrTimeUp), errors.Is(o.Err, ErrTooLarge), errors.Is(o.Err, manifest.ErrSlotLost):
 		r.Left = append(r.Left, o)
 	default:
 		r.Failed = append(r.Failed, o)
@@ -95,87 +107,8 @@ func (r *Report) Err() error {
 	return errors.Join(errs...)
 }
 
-// Run does what the plan lists. A slice that fails does not stop the others; the
-// report names it. An error of Run itself means that nothing was begun.
-func (a *Archiver) Run(ctx context.Context, p *Plan, progress Progress) (*Report, error) {
-	begun := a.Clock()
-	var fresh []manifest.Slice
-	var schemas []*message.Schema
-	seen := map[string]bool{}
-	for _, w := range p.Work {
-		if w.New {
-			fresh = append(fresh, w.Slice)
-		}
-		if s := w.table.Schema(); !seen[s.Hash()] {
-			seen[s.Hash()], schemas = true, append(schemas, s)
-		}
-	}
-	report := &Report{}
-	if len(p.Work) == 0 {
-		return report, nil
-	}
-	if err := a.Rows.Fit(ctx, schemas); err != nil {
-		return nil, err
-	}
-	if _, err := a.Manifest.Ensure(ctx, fresh); err != nil {
-		return nil, err
-	}
-	ids, err := a.slicesByKey(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	progress.Slices(len(p.Work))
-	var mu sync.Mutex
-	var g errgroup.Group
-	g.SetLimit(a.cfg.Workers)
-	for _, w := range p.Work {
-		g.Go(func() error {
-			t0 := a.Clock()
-			o := Outcome{Slice: w.SliceKey, Action: w.Action}
-			if s, ok := ids[w.SliceKey]; !ok {
-				o.Err = fmt.Errorf("%w: it is no longer in the manifest", manifest.ErrNotFound)
-			} else if w.Slice = s; ctx.Err() != nil {
-				o.Err = context.Cause(ctx)
-			} else {
-				o.Err = a.slice(ctx, w, &o, progress)
-			}
-			o.Seconds = a.Clock().Sub(t0).Seconds()
-			progress.SliceDone(int(o.Rows)) //nolint:gosec // a count of rows
-			mu.Lock()
-			defer mu.Unlock()
-			report.add(o)
-			return nil
-		})
-	}
-	_ = g.Wait() // its functions return no errors: each slice's is in the report
-	report.sort()
-	report.Seconds = a.Clock().Sub(begun).Seconds()
-	return report, nil
-}
-
-func (a *Archiver) slicesByKey(ctx context.Context, p *Plan) (map[manifest.SliceKey]manifest.Slice, error) {
-	from, to := p.Work[0].Day, p.Work[0].Day
-	for _, w := range p.Work {
-		if w.Day.Before(from) {
-			from = w.Day
-		}
-		if to.Before(w.Day) {
-			to = w.Day
-		}
-	}
-	known, err := a.Manifest.Slices(ctx, manifest.Filter{From: &from, To: &to})
-	if err != nil {
-		return nil, err
-	}
-	m := make(map[manifest.SliceKey]manifest.Slice, len(known))
-	for _, s := range known {
-		m[s.SliceKey] = s
-	}
-	return m, nil
-}
-
 // slice does one slice's work under its lease.
-func (a *Archiver) slice(ctx context.Context, w Work, o *Outcome, progress Progress) error {
+func (a *Archiver) slice(ctx context.Context, w Work, s *slot, o *Outcome, progress Progress) error {
 	want, to := []manifest.State{manifest.Pending, manifest.Copying}, manifest.Copying
 	switch w.Action {
 	case ActionVerify:
@@ -190,11 +123,23 @@ func (a *Archiver) slice(ctx context.Context, w Work, o *Outcome, progress Progr
 	if err != nil {
 		return elsewhere(err)
 	}
+	if got := lease.Slice(); got.SliceKey != w.SliceKey || got.Lo != w.Lo || got.Hi != w.Hi {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		return errors.Join(fmt.Errorf("%w: %w: number %d is slice %s [%d, %d) now: the manifest was set back or rebuilt under this run", ErrElsewhere, manifest.ErrState, w.ID, got.SliceKey, got.Lo, got.Hi),
+			release(clean, lease))
+	}
+	t0 := a.Clock()
 	held, stop := lease.Keep(ctx)
-	err = a.underLease(held, lease, w.table, o, progress)
+	held, drop := s.keep(held)
+	j := a.track(held, lease, s, progress)
+	err = a.underLease(held, lease, w.table, o, j)
 	if err != nil && held.Err() != nil {
 		err = fmt.Errorf("%w (while: %w)", context.Cause(held), err)
 	}
+	s.release(ctx)
+	j.end(ctx)
+	drop()
 	stop()
 	if err == nil {
 		return nil
@@ -207,7 +152,9 @@ func (a *Archiver) slice(ctx context.Context, w Work, o *Outcome, progress Progr
 	switch {
 	case errors.Is(err, ErrMismatch):
 		return errors.Join(err, a.Manifest.Reopen(clean, lease, manifest.ReasonMismatch))
-	case ctx.Err() != nil: // the run was stopped: no failure of the slice's
+	case errors.Is(err, ErrTimeUp):
+		return errors.Join(err, a.Manifest.Interrupted(clean, lease, a.Clock().Sub(t0)))
+	case ctx.Err() != nil, heldBack(err), errors.Is(err, manifest.ErrSlotLost): // the run was stopped: no failure of the slice's
 		return errors.Join(err, release(clean, lease))
 	}
 	return errors.Join(err, a.Manifest.Fail(clean, lease, err))
@@ -235,7 +182,7 @@ func release(ctx context.Context, l *manifest.Lease) error {
 	return err
 }
 
-func (a *Archiver) underLease(ctx context.Context, lease *manifest.Lease, t Table, o *Outcome, progress Progress) error {
+func (a *Archiver) underLease(ctx context.Context, lease *manifest.Lease, t Table, o *Outcome, j *job) error {
 	if err := a.step(ctx, "archive.claimed"); err != nil {
 		return err
 	}
@@ -245,7 +192,7 @@ func (a *Archiver) underLease(ctx context.Context, lease *manifest.Lease, t Tabl
 		if c, err = a.Manifest.LoadCopy(ctx, lease.Slice().ID, lease.Slice().Generation); err != nil {
 			return err
 		}
-	} else if c, err = a.copyAndCommit(ctx, lease, t, o, progress); err != nil {
+	} else if c, err = a.copyAndCommit(ctx, lease, t, o, j); err != nil {
 		return err
 	}
 	f := c.Fingerprint()
@@ -256,7 +203,16 @@ func (a *Archiver) underLease(ctx context.Context, lease *manifest.Lease, t Tabl
 	if a.cfg.Verify == VerifyLater {
 		return lease.Release(ctx, manifest.Committed)
 	}
-	if err := a.verifier.Check(ctx, c); err != nil {
+	verified := a.observer().Stage(ctx, StageVerify)
+	j.begin(manifest.StageVerify, 0, uint64(o.Bytes)) //nolint:gosec // a size
+	v := *a.verifier
+	v.Objects = reading{v.Objects, j}
+	err = v.Check(ctx, c)
+	verified(o.Rows, o.Bytes)
+	if err != nil {
+		return err
+	}
+	if err := a.Manifest.NoteChecked(ctx, lease.Slice().ID, c.Generation); err != nil {
 		return err
 	}
 	if err := a.step(ctx, "archive.checked"); err != nil {
@@ -279,18 +235,20 @@ func (a *Archiver) underLease(ctx context.Context, lease *manifest.Lease, t Tabl
 //	objects, rows       orphans that no committed generation names
 //	commit record       a record that the next run adopts (it is looked for first)
 //	manifest            a committed generation; the next run verifies it
-func (a *Archiver) copyAndCommit(ctx context.Context, lease *manifest.Lease, t Table, o *Outcome, progress Progress) (*manifest.Copy, error) {
+func (a *Archiver) copyAndCommit(ctx context.Context, lease *manifest.Lease, t Table, o *Outcome, j *job) (*manifest.Copy, error) {
 	gen, c, err := a.adoptable(ctx, lease)
 	if err != nil {
 		return nil, err
 	}
 	if c == nil {
-		if c, err = a.copySlice(ctx, lease, t, gen, progress); err != nil {
+		if c, err = a.copySlice(ctx, lease, t, gen, j); err != nil {
 			return nil, err
 		}
 	} else {
 		o.Adopted = true
 	}
+	j.begin(manifest.StageCommit, 0, 0)
+	committed := a.observer().Stage(ctx, StageCommit)
 	var record bytes.Buffer
 	if err := manifest.EncodeRecord(&record, c); err != nil {
 		return nil, fmt.Errorf("commit record: %w", err)
@@ -326,6 +284,7 @@ func (a *Archiver) copyAndCommit(ctx context.Context, lease *manifest.Lease, t T
 	if err := a.Manifest.Commit(ctx, lease, c, key, sum); err != nil {
 		return nil, err
 	}
+	committed(c.Fingerprint().Rows, int64(record.Len()))
 	return c, a.step(ctx, "archive.committed")
 }
 
@@ -338,6 +297,13 @@ func (a *Archiver) adoptable(ctx context.Context, lease *manifest.Lease) (uint32
 		key := manifest.RecordKey(s.SliceKey, gen)
 		raw, err := a.Objects.Get(ctx, key)
 		if errors.Is(err, ErrNotFound) {
+			mark := manifest.MarkKey(s.SliceKey, gen, manifest.MarkPurging)
+			if _, err := a.Objects.Get(ctx, mark); err == nil {
+				return 0, nil, fmt.Errorf("%w: commit record %s is not in the bucket, and a purge has begun to delete rows of slice %s on its word (%s): restore the object from a backup or a former version",
+					ErrMismatch, key, s.SliceKey, mark)
+			} else if !errors.Is(err, ErrNotFound) {
+				return 0, nil, fmt.Errorf("look for a purge mark: %w", err)
+			}
 			return gen, nil, nil
 		}
 		if err != nil {
@@ -345,14 +311,23 @@ func (a *Archiver) adoptable(ctx context.Context, lease *manifest.Lease) (uint32
 		}
 		c, err := manifest.DecodeRecord(raw)
 		if err != nil {
-			a.Log.Warn("commit record cannot be read; the next generation supersedes it", "slice", s.SliceKey.String(), "key", key, "error", err)
+			// Where rows were deleted on its word nothing else knows all of them.
+			m, look := a.marks(ctx, s.SliceKey, gen)
+			if look != nil {
+				return 0, nil, look
+			}
+			if m.Progress(s.SliceKey, gen, "").Begun {
+				return 0, nil, fmt.Errorf("%w: commit record %s cannot be read, and a purge has begun to delete rows of slice %s on its word: restore the object from a backup or a former version: %w",
+					ErrMismatch, key, s.SliceKey, err)
+			}
+			a.Log.WarnContext(ctx, "commit record cannot be read; the next generation supersedes it", "slice", s.SliceKey.String(), "key", key, "error", err)
 			continue
 		}
 		if c.SliceKey != s.SliceKey || c.Lo != s.Lo || c.Hi != s.Hi || c.Generation != gen {
 			return 0, nil, fmt.Errorf("commit record %s is of slice %s [%d, %d) of source %q, generation %d: is another installation using this bucket and prefix? Give each its own bucket.prefix",
 				key, c.SliceKey, c.Lo, c.Hi, c.Source, c.Generation)
 		}
-		a.Log.Info("adopting the commit record of a run that died", "slice", s.SliceKey.String(), "generation", gen, "attempt", c.Attempt)
+		a.Log.InfoContext(ctx, "adopting the commit record of a run that died", "slice", s.SliceKey.String(), "generation", gen, "attempt", c.Attempt)
 		return gen, c, nil
 	}
 }

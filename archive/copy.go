@@ -22,7 +22,7 @@ const scanRanges = 3
 
 // copySlice makes a copy of a slice: its objects are in the bucket and its rows in
 // ClickHouse when it returns, and nothing refers to them yet.
-func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table, gen uint32, progress Progress) (_ *manifest.Copy, err error) {
+func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table, gen uint32, j *job) (_ *manifest.Copy, err error) {
 	s := lease.Slice()
 	if err := t.Reload(ctx); err != nil {
 		return nil, err
@@ -59,7 +59,13 @@ func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table
 	}
 	defer func() { err = errors.Join(err, sort.close()) }()
 
-	if c.Chunks, err = a.scan(ctx, t, s, sort, keep, progress); err != nil {
+	// Before the scan: a status that is put later is the next generation's.
+	statuses, err := a.Manifest.StatusesBetween(ctx, s.Lo, s.Hi)
+	if err != nil {
+		return nil, err
+	}
+	fold := newFold(statuses, a.Log)
+	if c.Chunks, err = a.scan(ctx, t, s, sort, keep, fold, j); err != nil {
 		return nil, fmt.Errorf("scan: %w", err)
 	}
 	if err := t.Reload(ctx); err != nil {
@@ -68,22 +74,24 @@ func (a *Archiver) copySlice(ctx context.Context, lease *manifest.Lease, t Table
 	if !t.Schema().SameColumns(c.Schema) {
 		return nil, fmt.Errorf("the columns of %s changed while it was copied; the next run copies it with the new ones", t.Shard())
 	}
+	j.scanned(ctx)
 	if keep != nil {
-		if err := a.carry(ctx, keep, c, sort); err != nil {
+		if err := a.carry(ctx, keep, c, sort, fold); err != nil {
 			return nil, fmt.Errorf("carry rows of generation %d: %w", keep.copy.Generation, err)
 		}
 	}
+	c.Statuses = fold.statuses()
 	if err := a.step(ctx, "archive.scanned"); err != nil {
 		return nil, err
 	}
-	if err := a.store(ctx, c, sort, dir); err != nil {
+	if err := a.store(ctx, c, sort, dir, j); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // scan reads the slice's rows into the sorter and gives its chunks.
-func (a *Archiver) scan(ctx context.Context, t Table, s manifest.Slice, sort *sorter, keep *former, progress Progress) ([]manifest.Chunk, error) {
+func (a *Archiver) scan(ctx context.Context, t Table, s manifest.Slice, sort *sorter, keep *former, fold *fold, j *job) ([]manifest.Chunk, error) {
 	if s.Lo == s.Hi { // a day that never was, where a zone skipped one
 		return []manifest.Chunk{{From: s.Lo, To: s.Hi, State: manifest.ChunkPresent}}, nil
 	}
@@ -100,15 +108,26 @@ func (a *Archiver) scan(ctx context.Context, t Table, s manifest.Slice, sort *so
 		}
 		g.Go(func() error {
 			next := from
+			if err := a.Pace.Wait(gctx, s.Shard); err != nil {
+				return err
+			}
 			err := t.Scan(gctx, from, to, func(ch message.Chunk) error {
 				if ch.From != next || ch.To < ch.From || ch.To > to {
 					return fmt.Errorf("chunk [%d, %d) does not follow on %d: the scan has a gap", ch.From, ch.To, next)
 				}
 				next = ch.To
 				parts[i] = append(parts[i], manifest.Chunk{From: ch.From, To: ch.To, Warm: ch.Fingerprint, State: manifest.ChunkPresent})
-				progress.Rows(ch.Batch.Len())
+				j.chunk(&ch)
+				if err := a.timeUp(); err != nil {
+					return err
+				}
+				a.Pace.Read(s.Shard, ch.Batch.Len(), ch.Batch.Bytes())
 				keep.see(i, ch.Batch)
-				return sort.add(ch.Batch)
+				fold.warm(ch.Batch)
+				if err := sort.add(ch.Batch); err != nil || next == to {
+					return err
+				}
+				return a.Pace.Wait(gctx, s.Shard)
 			})
 			if err == nil && next != to {
 				err = fmt.Errorf("the scan of [%d, %d) ended at %d", from, to, next)
@@ -150,6 +169,17 @@ func (a *Archiver) former(ctx context.Context, s manifest.Slice) (*former, error
 	for i, ch := range c.Chunks {
 		f.touched[i] = ch.State != manifest.ChunkPresent || ch.Carried.Rows > 0 || s.Reason == manifest.ReasonLate
 	}
+	m, err := a.marks(ctx, s.SliceKey, s.Live)
+	if err != nil {
+		return nil, err
+	}
+	p := m.Progress(s.SliceKey, s.Live, c.Attempt)
+	if p.Damaged != nil {
+		a.Log.WarnContext(ctx, "a purge mark is damaged; all rows of the former generation are kept", "slice", s.SliceKey.String(), "error", p.Damaged)
+	}
+	if f.remember(p) {
+		a.Log.WarnContext(ctx, "the bucket knows of a purge that the manifest has forgotten; what it may have taken is kept", "slice", s.SliceKey.String(), "generation", s.Live)
+	}
 	return f, nil
 }
 
@@ -184,8 +214,9 @@ func (f *former) see(part int, b *message.Batch) {
 // because the purge deleted them (or may have: where a delete's outcome is
 // unknown, or where a whole chunk has vanished, the rows are kept). Rows that warm
 // has win over the former generation's of the same message ID. Rows of chunks that
-// nothing touched follow warm: what was deleted there by its users stays deleted.
-func (a *Archiver) carry(ctx context.Context, f *former, c *manifest.Copy, sort *sorter) error {
+// nothing touched follow warm: what was deleted there by its users stays deleted. The
+// former generation is compared with its commit as it is, before anything is folded.
+func (a *Archiver) carry(ctx context.Context, f *former, c *manifest.Copy, sort *sorter, fold *fold) error {
 	warm := slices.Concat(f.rows[:]...)
 	count := func(from, to uint64) int {
 		lo, _ := slices.BinarySearch(warm, from)
@@ -228,6 +259,9 @@ func (a *Archiver) carry(ctx context.Context, f *former, c *manifest.Copy, sort 
 		if err != nil {
 			return err
 		}
+		if kept, err = fold.carried(ctx, kept); err != nil {
+			return err
+		}
 		for i := range kept.Len() {
 			ch := &c.Chunks[chunkOf(c.Chunks, kept.MessageID(i))]
 			ch.Carried = ch.Carried.Add(h.Batch(kept, i, i+1))
@@ -253,7 +287,8 @@ func chunkOf(chunks []manifest.Chunk, id uint64) int {
 }
 
 // store writes the sorted rows to the bucket and to ClickHouse.
-func (a *Archiver) store(ctx context.Context, c *manifest.Copy, sort *sorter, dir string) error {
+func (a *Archiver) store(ctx context.Context, c *manifest.Copy, sort *sorter, dir string, j *job) error {
+	j.begin(manifest.StageStore, c.Fingerprint().Rows, 0)
 	rows, err := a.Rows.Insert(ctx, c.ID(), c.Schema)
 	if err != nil {
 		return err
@@ -266,15 +301,19 @@ func (a *Archiver) store(ctx context.Context, c *manifest.Copy, sort *sorter, di
 			if err := rows.Write(gctx, b, 0, b.Len()); err != nil {
 				return err
 			}
+			j.inserted.Add(uint64(b.Len())) //nolint:gosec // a count
 		}
 		return rows.Close(gctx)
 	})
-	up := &uploads{a: a, ctx: gctx, g: g, copy: c, dir: dir, limit: a.cfg.perSlice() / 4}
+	up := &uploads{a: a, ctx: gctx, g: g, copy: c, dir: dir, job: j, limit: a.cfg.perSlice() / 4}
 	up.memory = semaphore.NewWeighted(up.limit)
 	// The blocks are produced in the group too, so that the first failure of any part ends all.
 	g.Go(func() error {
 		defer close(inserts)
 		err := sort.sorted(func(b *message.Batch) error {
+			if err := a.mayGoOn(gctx); err != nil {
+				return err
+			}
 			select {
 			case inserts <- b:
 			case <-gctx.Done():
@@ -306,6 +345,7 @@ type uploads struct {
 	g    *errgroup.Group
 	copy *manifest.Copy
 	dir  string
+	job  *job
 
 	conv  []byte
 	parts []part // of the conversation that is being gathered

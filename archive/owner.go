@@ -40,36 +40,51 @@ func (w Owner) where() string {
 	return fmt.Sprintf("bucket %s, prefix %q, source %s", w.Bucket, w.Prefix, w.Source)
 }
 
-// CheckOwner reads the owner mark: nil when it is w's, else ErrForeign, ErrUnowned,
-// ErrOwnerDamaged, or an error that says nothing about it. Two manifests that share
-// bucket, prefix and source name would adopt each other's commit records, and rows of
-// one would replace a live generation of the other.
-func CheckOwner(ctx context.Context, o Objects, w Owner) error {
+// Getter reads whole objects; ErrNotFound when one is missing.
+type Getter interface {
+	Get(ctx context.Context, key string) ([]byte, error)
+}
+
+// ReadOwner gives the identity of the manifest that a bucket's copies of a source belong
+// to: ErrUnowned, ErrOwnerDamaged, or an error that says nothing about it.
+func ReadOwner(ctx context.Context, o Getter, w Owner) (identity string, err error) {
 	key := manifest.OwnerKey(w.Source)
 	raw, err := o.Get(ctx, key)
 	if errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("%w: %s: %s is not in the bucket, so this may not be the one that was archived to: correct bucket.name, prefix or endpoint; if they are right, coldtier verify says what was lost, and the next coldtier archive makes the mark",
+		return "", fmt.Errorf("%w: %s: %s is not in the bucket, so this may not be the one that was archived to: correct bucket.name, prefix or endpoint; if they are right, coldtier verify says what was lost, and the next coldtier archive makes the mark",
 			ErrUnowned, w.where(), key)
 	}
 	if err != nil {
-		return fmt.Errorf("owner mark: %w", err)
+		return "", fmt.Errorf("owner mark: %w", err)
 	}
 	var m ownerMark
 	if err = json.Unmarshal(raw, &m); err == nil && (m.Source != w.Source || m.Identity == "") {
 		err = fmt.Errorf("it is of source %q, identity %q", m.Source, m.Identity)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s: %s: %w: restore it, or find out who changed it", ErrOwnerDamaged, w.where(), key, err)
+		return "", fmt.Errorf("%w: %s: %s: %w: restore it, or find out who changed it", ErrOwnerDamaged, w.where(), key, err)
 	}
-	if m.Identity == w.Identity {
+	return m.Identity, nil
+}
+
+// CheckOwner reads the owner mark: nil when it is w's, else ErrForeign, ErrUnowned,
+// ErrOwnerDamaged, or an error that says nothing about it. Two manifests that share
+// bucket, prefix and source name would adopt each other's commit records, and rows of
+// one would replace a live generation of the other.
+func CheckOwner(ctx context.Context, o Objects, w Owner) error {
+	identity, err := ReadOwner(ctx, o, w)
+	if err != nil {
+		return err
+	}
+	if identity == w.Identity {
 		return nil
 	}
 	mine := w.Identity
 	if mine == "" {
 		mine = "none yet"
 	}
-	return fmt.Errorf("%w: %s: its owner has identity %s, this manifest %s: give each installation its own bucket.prefix; if this manifest was made anew for a bucket in use, restore a backup of it or rebuild it, with that identity, from the bucket's commit records: it must not begin empty",
-		ErrForeign, w.where(), m.Identity, mine)
+	return fmt.Errorf("%w: %s: its owner has identity %s, this manifest %s: give each installation its own bucket.prefix; if this manifest was made anew for a bucket in use, restore a backup of it, or build it again from the bucket into an empty database: coldtier rebuild manifest",
+		ErrForeign, w.where(), identity, mine)
 }
 
 // ClaimOwner puts the owner mark where there is none. Of several manifests that do it

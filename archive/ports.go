@@ -20,8 +20,12 @@ var (
 	ErrExists = errors.New("object exists with other contents")
 	// ErrNotFound says that an object is not in the bucket.
 	ErrNotFound = errors.New("object not found")
+	// ErrDamaged says that the bucket itself found an object's bytes to be others than were put.
+	ErrDamaged = errors.New("object damaged")
 	// ErrMismatch says that a copy is not equal to what it was made from.
 	ErrMismatch = errors.New("copy differs from its source")
+	// ErrRows says that it is the copy in ClickHouse.
+	ErrRows = errors.New("ClickHouse")
 	// ErrElsewhere says that another run did a slice's work meanwhile.
 	ErrElsewhere = errors.New("another run was at it meanwhile")
 	// ErrNoTable says that no warm table matches a selection.
@@ -36,6 +40,13 @@ var (
 type Table interface {
 	Described
 	Scanner
+	Located
+}
+
+// Located is what is on a server, beside others.
+type Located interface {
+	// Server names the server that the table is on; the tables of one server have the same.
+	Server(ctx context.Context) (string, error)
 }
 
 // Described is what is known of a table.
@@ -67,9 +78,9 @@ type Objects interface {
 	// Put stores an object of a known SHA-256. With ifAbsent it is ErrExists when
 	// another object is there already.
 	Put(ctx context.Context, key string, body io.ReadSeeker, size int64, sum [32]byte, ifAbsent bool) error
-	// Get reads a whole object; ErrNotFound when it is missing.
+	// Get reads a whole object; ErrNotFound when it is missing, ErrDamaged.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// ReadRange reads exactly n bytes at off.
+	// ReadRange reads exactly n bytes at off, with the same errors.
 	ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error)
 }
 
@@ -114,6 +125,9 @@ func (NoProgress) SliceDone(int) {}
 type Selection struct {
 	From, To *snowflake.Day // inclusive
 	Shard    string         // glob over "database.table"
+	// Filled looks of every day of a table whether it has rows, for who wants to know what
+	// a plan comes to: a query for each.
+	Filled bool
 }
 
 // When to verify a new copy.
@@ -128,8 +142,11 @@ type Config struct {
 	Memory  int64         // bytes that all slices in work may hold together
 	Workers int           // slices at once; 0: as many as processors, at least 2
 	Uploads int           // objects put or read back at once; 0: 16 for each worker
-	Verify  string        // VerifyFull or VerifyLater
-	TempDir string        // for rows beyond Memory; "" is the system's
+	// PerServer is how many slices of one server may be scanned at once, by all runs
+	// together; 0: no limit. Each slice is scanned by scanRanges connections.
+	PerServer int
+	Verify    string // VerifyFull or VerifyLater
+	TempDir   string // for rows beyond Memory; "" is the system's
 }
 
 // Defaults of Config.
@@ -170,9 +187,20 @@ type Deps struct {
 	Owner    string           // names this process in leases: host and pid
 	Clock    func() time.Time // for durations alone; what is old enough is judged by the manifest database's clock
 	Log      *slog.Logger
+	Observer Observer // nil: nobody
+	Pace     Pace     // the archiver's alone; nil: nothing is held back
+	Limit    Limit    // nil: the run may last for ever
 	// Step, when not nil, is called at each named point between two effects; an
 	// error from it is handled as a failure there. Crash tests kill the process in it.
 	Step func(name string) error
+}
+
+// observer is never nil.
+func (d *Deps) observer() Observer {
+	if d.Observer == nil {
+		return unobserved{}
+	}
+	return d.Observer
 }
 
 func (d *Deps) step(ctx context.Context, name string) error {

@@ -99,6 +99,7 @@ func (u *uploads) submit() error {
 	if big == nil {
 		u.g.Go(func() error {
 			defer u.memory.Release(weight)
+			encoded := u.a.observer().Stage(u.ctx, StageEncode)
 			var buf bytes.Buffer
 			w, err := u.writer(&buf)
 			if err != nil {
@@ -110,27 +111,31 @@ func (u *uploads) submit() error {
 					return fmt.Errorf("object %s: %w", key, err)
 				}
 			}
-			return u.put(key, w, func() io.ReadSeeker { return bytes.NewReader(buf.Bytes()) })
+			return u.put(key, w, encoded, func() io.ReadSeeker { return bytes.NewReader(buf.Bytes()) })
 		})
 		return nil
 	}
 	u.g.Go(func() error {
 		defer u.memory.Release(weight)
-		err := u.put(key, big.w, func() io.ReadSeeker { return big.f })
+		err := u.put(key, big.w, u.a.observer().Stage(u.ctx, StageEncode), func() io.ReadSeeker { return big.f })
 		return errors.Join(err, big.f.Close(), os.Remove(big.f.Name()))
 	})
 	return nil
 }
 
-// put ends a file and stores it. body is called once the file is written.
-func (u *uploads) put(key string, w *segment.Writer, body func() io.ReadSeeker) error {
+// put ends a file and stores it. encoded and body are called once the file is written.
+func (u *uploads) put(key string, w *segment.Writer, encoded func(rows uint64, bytes int64), body func() io.ReadSeeker) error {
 	file, spans, err := w.Close()
 	if err != nil {
 		return fmt.Errorf("object %s: %w", key, err)
 	}
+	encoded(uint64(file.Rows), file.Size) //nolint:gosec // a count
+	stored := u.a.observer().Stage(u.ctx, StagePut)
 	if err := u.a.Objects.Put(u.ctx, key, body(), file.Size, file.SHA256, false); err != nil {
 		return err
 	}
+	stored(uint64(file.Rows), file.Size) //nolint:gosec // a count
+	u.job.put(file.Rows, file.Size)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.objects = append(u.objects, manifest.Object{Key: key, File: file, Segs: spans})

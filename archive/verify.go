@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
@@ -51,18 +50,7 @@ func (v *Verifier) Check(ctx context.Context, c *manifest.Copy) error {
 		}
 		return err
 	})
-	g.Go(func() error {
-		var h message.Hasher
-		var got message.Fingerprint
-		err := v.Rows.ReadCopy(ctx, c.ID(), c.Schema, func(b *message.Batch) error {
-			got = got.Add(h.Batch(b, 0, b.Len()))
-			return nil
-		})
-		if err == nil && got != want {
-			err = fmt.Errorf("ClickHouse: %w: slice %s generation %d holds %s, its commit says %s", ErrMismatch, c.SliceKey, c.Generation, got, want)
-		}
-		return err
-	})
+	g.Go(func() error { return v.rows(ctx, c) })
 	return g.Wait()
 }
 
@@ -74,11 +62,20 @@ func (v *Verifier) objects(ctx context.Context, c *manifest.Copy, fn func(*messa
 
 // eachObject calls fn for all objects of a copy, several at once.
 func (v *Verifier) eachObject(ctx context.Context, c *manifest.Copy, fn func(context.Context, *manifest.Object) error) error {
+	all := make([]int, len(c.Objects))
+	for i := range all {
+		all[i] = i
+	}
+	return v.eachOf(ctx, c, all, func(ctx context.Context, i int) error { return fn(ctx, &c.Objects[i]) })
+}
+
+// eachOf calls fn for some objects of a copy, several at once. Its errors name the object.
+func (v *Verifier) eachOf(ctx context.Context, c *manifest.Copy, some []int, fn func(ctx context.Context, i int) error) error {
 	g, each := errgroup.WithContext(ctx) // Wait ends each, but not ctx
 	g.SetLimit(max(4, v.cfg.Uploads/v.cfg.Workers))
 	limit := v.cfg.perSlice() / 4
 	memory := semaphore.NewWeighted(limit)
-	for i := range c.Objects {
+	for _, i := range some {
 		// An object's bytes and the rows of one row group: compressed, a few times over.
 		weight := min(4*min(c.Objects[i].File.Size, wholeObject), limit)
 		if memory.Acquire(each, weight) != nil {
@@ -86,7 +83,10 @@ func (v *Verifier) eachObject(ctx context.Context, c *manifest.Copy, fn func(con
 		}
 		g.Go(func() error {
 			defer memory.Release(weight)
-			if err := fn(each, &c.Objects[i]); err != nil {
+			if err := v.mayGoOn(each); err != nil {
+				return err
+			}
+			if err := fn(each, i); err != nil {
 				return fmt.Errorf("object %s: %w", c.Objects[i].Key, err)
 			}
 			return nil
@@ -100,8 +100,17 @@ func (v *Verifier) eachObject(ctx context.Context, c *manifest.Copy, fn func(con
 
 // object reads one object whole: the checksum of all its bytes, of its footer and
 // of every row group; that it says of itself what the commit says of it; and each
-// conversation's rows, order and cursors.
+// conversation's rows, order and cursors. What differs is a rowsError.
 func (v *Verifier) object(ctx context.Context, c *manifest.Copy, o *manifest.Object, fn func(*message.Batch, message.Fingerprint) error) error {
+	err := v.wholly(ctx, c, o, fn)
+	var in *rowsError
+	if errors.As(err, &in) {
+		return err
+	}
+	return ofRows(0, o.File.Rows, err)
+}
+
+func (v *Verifier) wholly(ctx context.Context, c *manifest.Copy, o *manifest.Object, fn func(*message.Batch, message.Fingerprint) error) error {
 	read := func(off, n int64) ([]byte, error) { return v.Objects.ReadRange(ctx, o.Key, off, n) }
 	if o.File.Size <= wholeObject {
 		all, err := v.Objects.Get(ctx, o.Key)
@@ -143,19 +152,20 @@ func (v *Verifier) object(ctx context.Context, c *manifest.Copy, o *manifest.Obj
 		at = off + int64(len(data))
 		return nil
 	}
-	spans := spanChecker{want: o.Segs}
+	spans, first := spanChecker{want: o.Segs}, int64(0)
 	for i, rg := range o.File.RowGroups {
 		data, err := read(rg.Offset, rg.Length)
 		if err != nil {
-			return mismatch(err)
+			return ofRows(first, rg.Rows, mismatch(err))
 		}
 		if err := hash(rg.Offset, data); err != nil {
 			return err
 		}
 		b, err := r.ReadGroup(i, data)
 		if err != nil {
-			return mismatch(err)
+			return ofRows(first, rg.Rows, mismatch(err))
 		}
+		first += rg.Rows
 		f, err := spans.add(b)
 		if err != nil {
 			return err
@@ -173,10 +183,30 @@ func (v *Verifier) object(ctx context.Context, c *manifest.Copy, o *manifest.Obj
 	return spans.end()
 }
 
+// rowsError says which rows of an object are not those of its commit.
+type rowsError struct {
+	first, rows int64
+	err         error
+}
+
+// ofRows names the rows where an error speaks of what they are.
+func ofRows(first, rows int64, err error) error {
+	if errors.Is(err, ErrMismatch) {
+		return &rowsError{first, rows, err}
+	}
+	return err
+}
+
+func (e *rowsError) Error() string {
+	return fmt.Sprintf("rows [%d, %d): %v", e.first, e.first+e.rows, e.err)
+}
+
+func (e *rowsError) Unwrap() error { return e.err }
+
 // mismatch marks the errors that say what a store holds is not the copy, as
 // opposed to those that say nothing about it.
 func mismatch(err error) error {
-	if errors.Is(err, ErrNotFound) || errors.Is(err, segment.ErrCorrupt) {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) || errors.Is(err, segment.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", ErrMismatch, err)
 	}
 	return err
@@ -234,8 +264,8 @@ func (s *spanChecker) endSpan() error {
 	w := s.want[s.at]
 	s.at++
 	if !bytes.Equal(w.Conversation, s.got.Conversation) || w.Rows != s.got.Rows || w.MinCursor != s.got.MinCursor || w.MaxCursor != s.got.MaxCursor || w.Fingerprint != s.got.Fingerprint {
-		return fmt.Errorf("%w: its segment %d holds %s with cursors %d to %d, its commit says %s with %d to %d", ErrMismatch, s.at-1,
-			s.got.Fingerprint, s.got.MinCursor, s.got.MaxCursor, w.Fingerprint, w.MinCursor, w.MaxCursor)
+		return &rowsError{w.FirstRow, w.Rows, fmt.Errorf("%w: its segment %d holds %s with cursors %d to %d, its commit says %s with %d to %d", ErrMismatch, s.at-1,
+			s.got.Fingerprint, s.got.MinCursor, s.got.MaxCursor, w.Fingerprint, w.MinCursor, w.MaxCursor)}
 	}
 	return nil
 }
@@ -262,7 +292,7 @@ func (v *Verifier) readBack(ctx context.Context, c *manifest.Copy, fn func(*mess
 		if !errors.Is(err, ErrMismatch) {
 			return err
 		}
-		v.Log.Error("an object of a committed generation is damaged; its rows are taken from ClickHouse", "slice", c.SliceKey.String(), "generation", c.Generation, "key", o.Key, "error", err)
+		v.Log.ErrorContext(ctx, "an object of a committed generation is damaged; its rows are taken from ClickHouse", "slice", c.SliceKey.String(), "generation", c.Generation, "key", o.Key, "error", err)
 		mu.Lock()
 		defer mu.Unlock()
 		damaged[o.Key] = true
@@ -295,139 +325,4 @@ func (v *Verifier) readBack(ctx context.Context, c *manifest.Copy, fn func(*mess
 		}
 		return fn(kept)
 	})
-}
-
-// VerifyOutcome is what became of one slice in a verification.
-type VerifyOutcome struct {
-	Slice      manifest.SliceKey `json:"slice"`
-	Generation uint32            `json:"generation"`
-	State      manifest.State    `json:"state"` // after it
-	Rows       uint64            `json:"rows"`
-	Bytes      int64             `json:"bytes"`
-	Seconds    float64           `json:"seconds"`
-	Err        error             `json:"-"`
-	Error      string            `json:"error,omitempty"`
-}
-
-// VerifyReport is what a verification found.
-type VerifyReport struct {
-	Equal     []VerifyOutcome `json:"equal"`
-	Different []VerifyOutcome `json:"different"` // a store holds something else than was committed
-	Unknown   []VerifyOutcome `json:"unknown"`   // could not be read, or another worker has the slice
-	Rows      uint64          `json:"rows"`
-	Bytes     int64           `json:"bytes"`
-	Seconds   float64         `json:"seconds"`
-}
-
-// Err joins the errors of the slices that are different or unknown.
-func (r *VerifyReport) Err() error {
-	var errs []error
-	for _, list := range [][]VerifyOutcome{r.Different, r.Unknown} {
-		for _, o := range list {
-			errs = append(errs, fmt.Errorf("slice %s: %w", o.Slice, o.Err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Plan lists the slices a verification would read, oldest day first.
-func (v *Verifier) Plan(ctx context.Context, sel Selection) ([]manifest.Slice, error) {
-	return v.Manifest.Slices(ctx, manifest.Filter{From: sel.From, To: sel.To, Shard: sel.Shard,
-		States: []manifest.State{manifest.Committed, manifest.Verified, manifest.Purging, manifest.Purged}})
-}
-
-// Run verifies slices. A committed slice that is equal becomes verified. A slice
-// whose rows are still in MySQL and whose copy is different is copied again by the
-// next archive run; until then nothing of it is purged.
-func (v *Verifier) Run(ctx context.Context, list []manifest.Slice, progress Progress) (*VerifyReport, error) {
-	begun := v.Clock()
-	progress.Slices(len(list))
-	r := &VerifyReport{}
-	for _, s := range list {
-		t0 := v.Clock()
-		o := VerifyOutcome{Slice: s.SliceKey, Generation: s.Generation, State: s.State}
-		if err := ctx.Err(); err != nil {
-			o.Err = context.Cause(ctx)
-		} else {
-			o.Err = v.slice(ctx, s, &o)
-		}
-		o.Seconds = v.Clock().Sub(t0).Seconds()
-		progress.SliceDone(int(o.Rows)) //nolint:gosec // a count of rows
-		switch {
-		case o.Err == nil:
-			r.Equal = append(r.Equal, o)
-			r.Rows, r.Bytes = r.Rows+o.Rows, r.Bytes+o.Bytes
-		case errors.Is(o.Err, ErrMismatch):
-			o.Error = o.Err.Error()
-			r.Different = append(r.Different, o)
-		default:
-			o.Error = o.Err.Error()
-			r.Unknown = append(r.Unknown, o)
-		}
-	}
-	r.Seconds = v.Clock().Sub(begun).Seconds()
-	return r, nil
-}
-
-func (v *Verifier) slice(ctx context.Context, s manifest.Slice, o *VerifyOutcome) error {
-	switch s.State {
-	case manifest.Committed, manifest.Verified:
-		lease, err := v.Manifest.Claim(ctx, s.ID, v.Owner, []manifest.State{s.State}, s.State)
-		if err != nil {
-			return elsewhere(err)
-		}
-		held, stop := lease.Keep(ctx)
-		err = v.load(held, s, o)
-		stop()
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		switch {
-		case errors.Is(err, ErrMismatch):
-			o.State = manifest.Pending
-			return errors.Join(err, v.Manifest.Reopen(clean, lease, manifest.ReasonMismatch))
-		case err != nil:
-			return errors.Join(err, lease.Release(clean, s.State))
-		case s.State == manifest.Committed:
-			o.State = manifest.Verified
-			if err := v.Manifest.Verified(ctx, lease, s.Generation); err != nil {
-				return err
-			}
-			return lease.Release(clean, manifest.Verified)
-		}
-		return lease.Release(clean, s.State)
-	default:
-		err := v.load(ctx, s, o)
-		if errors.Is(err, errSetBack) && s.State == manifest.Purged {
-			err = errors.Join(err, v.Manifest.ReopenLate(ctx, s.ID))
-			o.State = manifest.Pending
-		}
-		return err
-	}
-}
-
-func (v *Verifier) load(ctx context.Context, s manifest.Slice, o *VerifyOutcome) error {
-	c, err := v.Manifest.LoadCopy(ctx, s.ID, s.Generation)
-	if err != nil {
-		return err
-	}
-	o.Rows, o.Bytes = c.Fingerprint().Rows, c.Bytes()
-	return errors.Join(v.Check(ctx, c), v.newest(ctx, s))
-}
-
-// errSetBack says that the manifest does not know the newest generation.
-var errSetBack = fmt.Errorf("%w: the manifest was set back", ErrMismatch)
-
-// newest looks whether the bucket has the commit record of a later generation than
-// the manifest. A manifest that was set back to a backup lacks it, and what that
-// generation alone holds nobody would read. The next archive run takes it over.
-func (v *Verifier) newest(ctx context.Context, s manifest.Slice) error {
-	key := manifest.RecordKey(s.SliceKey, s.NextGeneration())
-	_, err := v.Objects.Get(ctx, key)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return nil
-	case err != nil:
-		return fmt.Errorf("look for a later commit record: %w", err)
-	}
-	return fmt.Errorf("%w: the bucket has the commit record %s, the manifest knows generation %d", errSetBack, key, s.Generation)
 }

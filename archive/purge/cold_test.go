@@ -18,10 +18,12 @@ type stores struct {
 	mu       sync.Mutex
 	sizes    map[string]int64
 	messages map[manifest.CopyID]uint64
+	marks    map[string][]byte
+	refuse   error // of marks
 }
 
 func newStores() *stores {
-	return &stores{sizes: map[string]int64{}, messages: map[manifest.CopyID]uint64{}}
+	return &stores{sizes: map[string]int64{}, messages: map[manifest.CopyID]uint64{}, marks: map[string][]byte{}}
 }
 
 func (s *stores) add(c *manifest.Copy) {
@@ -37,6 +39,9 @@ func (s *stores) Sizes(_ context.Context, prefix string) (map[string]int64, erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := maps.Clone(s.sizes)
+	for k, b := range s.marks {
+		out[k] = int64(len(b))
+	}
 	maps.DeleteFunc(out, func(k string, _ int64) bool { return !strings.HasPrefix(k, prefix) })
 	return out, nil
 }
@@ -82,7 +87,7 @@ func TestMissingCopyIsNotPurged(t *testing.T) {
 						}
 						l.afterLease()
 					}
-					kept := &stores{sizes: maps.Clone(l.stores.sizes), messages: maps.Clone(l.stores.messages)}
+					kept := &stores{sizes: maps.Clone(l.stores.sizes), messages: maps.Clone(l.stores.messages), marks: l.stores.marks}
 					lose(l.stores)
 					rep, err := l.purge(nil)
 					if !errors.Is(err, purge.ErrRefused) || rep.Rows != 0 || rep.Count(purge.Refused) != 2 {
@@ -102,4 +107,20 @@ func TestMissingCopyIsNotPurged(t *testing.T) {
 			}
 		}
 	}
+}
+
+func (s *stores) PutMark(_ context.Context, key string, mark []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuse != nil {
+		return s.refuse
+	}
+	s.marks[key] = mark
+	return nil
+}
+
+func (s *stores) GetMark(_ context.Context, key string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.marks[key], nil
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/coldtier/coldtier/manifest"
 )
 
 // What a Table answers; whoever wires the parts makes its errors match.
@@ -20,6 +22,7 @@ var (
 	ErrRefused   = errors.New("refused for safety")
 	ErrThrottled = errors.New("the server is busy or its replicas lag")
 	ErrHours     = errors.New("outside the allowed hours")
+	ErrStopped   = errors.New("purges are stopped")
 	ErrPartly    = errors.New("purge is done in part")
 	ErrLeased    = errors.New("another run holds every slice that is due")
 	ErrPlanUsed  = errors.New("the plan was executed already")
@@ -38,12 +41,11 @@ const (
 
 // The safety numbers and their defaults.
 const (
-	DefaultLag     = 7 * 24 * time.Hour
-	ShortLag       = 24 * time.Hour  // a lag below it is warned of
-	MaxSkew        = time.Minute     // between the clocks of worker, manifest and warm
-	DefaultMaxWait = 5 * time.Minute // for a busy server, before a slice is left
-	maxFailures    = 5               // slices in a row that fail before the run ends
-	maxUnclear     = 3               // lost answers for one chunk before the slice is left
+	DefaultLag  = 7 * 24 * time.Hour
+	ShortLag    = 24 * time.Hour // a lag below it is warned of
+	MaxSkew     = time.Minute    // between the clocks of worker, manifest and warm
+	maxFailures = 5              // slices in a row that fail before the run ends
+	maxUnclear  = 3              // lost answers for one chunk before the slice is left
 )
 
 // Progress is told how a run goes.
@@ -53,22 +55,42 @@ type Progress interface {
 	SliceDone(rows int) // one more slice is done, or left
 }
 
-// Config says what may be deleted and how fast.
+// Observer is told of the work on slices.
+type Observer interface {
+	// Job begins the work on slices of one table that go together. What it gives is the
+	// context of all that is done for them; done is told, once, what became of them.
+	Job(ctx context.Context, slices []manifest.SliceKey) (_ context.Context, done func([]Result))
+}
+
+// Pace decides when a server is left alone. What it decides by is its own.
+type Pace interface {
+	// Wait returns when the next chunk or partition of a shard may be deleted. ErrThrottled:
+	// its server is not well, for too long; ErrHours: not at this time of day; ErrStopped.
+	Wait(ctx context.Context, s manifest.Shard) error
+	// Ready is Wait that does not wait: after what time to ask again; 0: go on.
+	Ready(ctx context.Context, s manifest.Shard) (time.Duration, error)
+	// Deleted is told how many rows went.
+	Deleted(s manifest.Shard, rows uint64)
+	// Stopped is ErrStopped when somebody has stopped all purges.
+	Stopped(ctx context.Context) error
+}
+
+// Config says what may be deleted and how.
 type Config struct {
-	Owner             string         // names this process in leases
-	Lag               time.Duration  // from verification to deletion
-	Strategy          Strategy       // Auto when empty
-	RowsPerSecond     int            // 0: no limit
-	MaxReplicaLag     time.Duration  // 0: not looked at
-	MaxThreadsRunning int            // 0: not looked at
-	MaxWait           time.Duration  // DefaultMaxWait when 0
-	Hours             string         // "22:00-06:00" in Zone; empty: always
-	Zone              *time.Location // of Hours
-	Now               func() time.Time
-	Sleep             func(ctx context.Context, d time.Duration) error // waits, or ends early with the context's error
+	Owner    string        // names this process in leases
+	Lag      time.Duration // from verification to deletion
+	Strategy Strategy      // Auto when empty
+	Now      func() time.Time
+	Sleep    func(ctx context.Context, d time.Duration) error // waits, or ends early with the context's error
+
+	// Pace, when not nil, holds deletes back.
+	Pace Pace
 
 	// Progress, when not nil, is told how the run goes.
 	Progress Progress
+
+	// Observer, when not nil, is told of each job.
+	Observer Observer
 
 	// Steps is called at each named step (StepNames); an error ends the run as
 	// a crash would, with nothing cleaned up. Nil except in tests.
@@ -78,6 +100,9 @@ type Config struct {
 func (c *Config) validate() error {
 	if c.Progress == nil {
 		c.Progress = nobody{}
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
 	}
 	switch c.Strategy {
 	case "":
@@ -91,19 +116,11 @@ func (c *Config) validate() error {
 		return errors.New("purge: the owner of leases has no name")
 	case c.Lag < 0:
 		return fmt.Errorf("purge.lag %s: must not be negative", c.Lag)
-	case c.RowsPerSecond < 0:
-		return fmt.Errorf("purge.rows_per_second %d: must not be negative", c.RowsPerSecond)
-	case c.MaxReplicaLag < 0:
-		return fmt.Errorf("purge.max_replica_lag %s: must not be negative", c.MaxReplicaLag)
-	case c.MaxThreadsRunning < 0:
-		return fmt.Errorf("purge.max_threads_running %d: must not be negative", c.MaxThreadsRunning)
-	case c.MaxWait < 0:
-		return fmt.Errorf("purge: wait of %s: must not be negative", c.MaxWait)
-	case c.Zone == nil || c.Now == nil || c.Sleep == nil:
-		return errors.New("purge: zone, clock or sleep is missing")
+	case c.Now == nil || c.Sleep == nil:
+		return errors.New("purge: clock or sleep is missing")
 	}
-	if c.MaxWait == 0 {
-		c.MaxWait = DefaultMaxWait
+	if c.Pace == nil {
+		c.Pace = unhindered{}
 	}
 	return nil
 }
@@ -117,7 +134,9 @@ const (
 	StepChunkDeleted     = "purge.chunk.deleted-before-recorded"
 	StepChunkRecorded    = "purge.chunk.recorded"
 	StepBeforePurged     = "purge.deleted-before-purged"
+	StepPurgedMarked     = "purge.marked-before-purged"
 	StepStagingRecorded  = "purge.partition.recorded-before-created"
+	StepStagingMarked    = "purge.partition.marked-before-created"
 	StepStagingCreated   = "purge.partition.created-before-exchanged"
 	StepExchanged        = "purge.partition.exchanged-before-compared"
 	StepCompared         = "purge.partition.compared-before-dropped"
@@ -129,7 +148,7 @@ const (
 
 // StepNames lists the named steps.
 func StepNames() []string {
-	return []string{StepClaimed, StepGranted, StepChunkMarked, StepChunkDeleted, StepChunkRecorded, StepBeforePurged, StepStagingRecorded,
+	return []string{StepClaimed, StepGranted, StepChunkMarked, StepChunkDeleted, StepChunkRecorded, StepBeforePurged, StepPurgedMarked, StepStagingRecorded, StepStagingMarked,
 		StepStagingCreated, StepExchanged, StepCompared, StepDropped, StepDiffers, StepReturned, StepReturnedRecorded}
 }
 
@@ -154,3 +173,16 @@ type nobody struct{}
 func (nobody) Slices(int)    {}
 func (nobody) Rows(int)      {}
 func (nobody) SliceDone(int) {}
+func (nobody) Job(ctx context.Context, _ []manifest.SliceKey) (context.Context, func([]Result)) {
+	return ctx, func([]Result) {}
+}
+
+// unhindered holds nothing back.
+type unhindered struct{}
+
+func (unhindered) Wait(context.Context, manifest.Shard) error { return nil }
+func (unhindered) Ready(context.Context, manifest.Shard) (time.Duration, error) {
+	return 0, nil
+}
+func (unhindered) Deleted(manifest.Shard, uint64) {}
+func (unhindered) Stopped(context.Context) error  { return nil }

@@ -15,24 +15,20 @@ import (
 // concurrent use; any number of Purgers, in any number of processes, may work on
 // the same tables.
 type Purger struct {
-	cfg      Config
-	store    *manifest.Store
-	tables   map[manifest.Shard]Table
-	cold     Cold
-	log      *slog.Logger
-	throttle *throttle
+	cfg    Config
+	store  *manifest.Store
+	tables map[manifest.Shard]Table
+	cold   Cold
+	marks  Marks
+	log    *slog.Logger
 }
 
 // New makes a Purger of the given tables.
-func New(cfg Config, store *manifest.Store, tables []Table, cold Cold, log *slog.Logger) (*Purger, error) {
+func New(cfg Config, store *manifest.Store, tables []Table, cold Cold, marks Marks, log *slog.Logger) (*Purger, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	t, err := newThrottle(&cfg)
-	if err != nil {
-		return nil, err
-	}
-	p := &Purger{cfg: cfg, store: store, tables: map[manifest.Shard]Table{}, cold: cold, log: log, throttle: t}
+	p := &Purger{cfg: cfg, store: store, tables: map[manifest.Shard]Table{}, cold: cold, marks: marks, log: log}
 	for _, t := range tables {
 		p.tables[t.Shard()] = t
 	}
@@ -71,7 +67,7 @@ func (p *Purger) clock(ctx context.Context, whose string, read func(context.Cont
 // is executed once. The report is never nil; the error is Report.Err with the
 // causes of failures, or what ended the run before its end.
 func (p *Purger) Execute(ctx context.Context, plan *Plan) (*Report, error) {
-	rep := &Report{Warnings: p.warnings(), Slices: []Result{}, Left: plan.Left}
+	rep := &Report{Approved: plan.Approved, Warnings: p.warnings(), Slices: []Result{}, Left: plan.Left}
 	if plan.used.Swap(true) {
 		return rep, ErrPlanUsed
 	}
@@ -83,7 +79,7 @@ func (p *Purger) Execute(ctx context.Context, plan *Plan) (*Report, error) {
 	if _, err := p.manifestNow(ctx); err != nil {
 		return rep, err
 	}
-	p.cfg.Progress.Slices(plan.Slices())
+	p.cfg.Progress.Slices(plan.listed())
 	e := &execution{Purger: p, rep: rep, halted: map[string]error{}, before: map[uint64]uint64{}}
 	locked, err := e.jobs(ctx, plan.Jobs, true)
 	if err == nil && len(locked) > 0 {
@@ -109,65 +105,108 @@ type execution struct {
 	before map[uint64]uint64 // rows of a slice that its first try deleted
 }
 
-// jobs does jobs in order. Those that met a lock are given back when there is to be
-// another try, and named in the report when not. The error is a crash.
+// jobs does jobs in order; one whose server pauses lets those of other servers go first.
+// Those that met a lock are given back when there is to be another try, and named in the
+// report when not. The error is a crash.
 func (e *execution) jobs(ctx context.Context, jobs []Job, another bool) (locked []Job, err error) {
-	for _, job := range jobs {
-		if err := e.stopped(ctx, job); err != nil {
-			for _, s := range job.Slices {
-				e.rep.add(Result{SliceKey: s.SliceKey, Strategy: job.Strategy, Outcome: outcome(err), Reason: err.Error(), Rows: e.before[s.ID]})
-				e.cfg.Progress.SliceDone(0)
+	for len(jobs) > 0 {
+		var later []Job
+		pause := time.Duration(0)
+		held := map[string]bool{} // databases
+		for _, job := range jobs {
+			db := job.Slices[0].Shard.Database
+			if held[db] {
+				later = append(later, job)
+				continue
 			}
-			continue
-		}
-		results, tidy, err := e.run(ctx, job)
-		var c crash
-		if errors.As(err, &c) {
-			return nil, err
-		}
-		if another && tidy && job.Staging == "" && allLocked(results) {
-			for i, r := range results {
-				e.before[job.Slices[i].ID] = r.Rows
+			wait, err := e.stopped(ctx, job)
+			switch {
+			case err != nil:
+				for _, s := range job.Slices {
+					e.rep.add(Result{SliceKey: s.SliceKey, Strategy: job.Strategy, Outcome: outcome(err), Reason: err.Error(), Rows: e.before[s.ID]})
+					e.cfg.Progress.SliceDone(0)
+				}
+				continue
+			case wait > 0:
+				held[db], later = true, append(later, job)
+				if pause == 0 || wait < pause {
+					pause = wait
+				}
+				continue
 			}
-			locked = append(locked, job)
-			continue
+			lock, err := e.job(ctx, job, another)
+			if err != nil {
+				return nil, err
+			}
+			if lock {
+				locked = append(locked, job)
+			}
 		}
-		for i, r := range results {
-			r.Rows += e.before[job.Slices[i].ID]
-			e.rep.add(r)
-			e.logResult(ctx, r)
-			e.cfg.Progress.SliceDone(int(r.Rows)) //nolint:gosec // a count of rows
+		if len(later) > 0 && len(later) == len(jobs) {
+			_ = e.cfg.Sleep(ctx, pause) // an end of ctx is seen by the jobs
 		}
-		switch {
-		case errors.Is(err, ErrThrottled) || errors.Is(err, ErrHours):
-			e.halted[job.Slices[0].Shard.Database] = err
-			e.inRow = 0
-		case err != nil && outcome(err) == Failed:
-			e.causes = append(e.causes, err)
-			e.inRow++
-		default:
-			e.inRow = 0
-		}
+		jobs = later
 	}
 	return locked, nil
+}
+
+// job does a job. It is locked when it met a lock and there is to be another try.
+func (e *execution) job(ctx context.Context, job Job, another bool) (locked bool, err error) {
+	jctx, done := e.cfg.Observer.Job(ctx, job.keys())
+	results, tidy, err := e.run(jctx, job)
+	done(results)
+	var c crash
+	if errors.As(err, &c) {
+		return false, err
+	}
+	if another && tidy && job.Staging == "" && allLocked(results) {
+		for i, r := range results {
+			e.before[job.Slices[i].ID] = r.Rows
+		}
+		return true, nil
+	}
+	for i, r := range results {
+		r.Rows += e.before[job.Slices[i].ID]
+		e.rep.add(r)
+		e.logResult(jctx, r)
+		e.cfg.Progress.SliceDone(int(r.Rows)) //nolint:gosec // a count of rows
+	}
+	switch {
+	case errors.Is(err, ErrThrottled) || errors.Is(err, ErrHours) || errors.Is(err, ErrStopped):
+		e.halted[job.Slices[0].Shard.Database] = err
+		e.inRow = 0
+	case err != nil && outcome(err) == Failed:
+		e.causes = append(e.causes, err)
+		e.inRow++
+	default:
+		e.inRow = 0
+	}
+	return false, nil
+}
+
+func (j Job) keys() (all []manifest.SliceKey) {
+	for _, s := range j.Slices {
+		all = append(all, s.SliceKey)
+	}
+	return all
 }
 
 func allLocked(results []Result) bool {
 	return !slices.ContainsFunc(results, func(r Result) bool { return r.Outcome != Locked })
 }
 
-// stopped says why a job is not begun.
-func (e *execution) stopped(ctx context.Context, job Job) error {
+// stopped says why a job is not begun, or for how long it is not.
+func (e *execution) stopped(ctx context.Context, job Job) (time.Duration, error) {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%w: the run was stopped: %w", errLeft, context.Cause(ctx))
+		return 0, fmt.Errorf("%w: the run was stopped: %w", errLeft, context.Cause(ctx))
 	}
 	if e.inRow >= maxFailures {
-		return fmt.Errorf("%w: %d slices in a row failed", errLeft, e.inRow)
+		return 0, fmt.Errorf("%w: %d slices in a row failed", errLeft, e.inRow)
 	}
 	if err := e.halted[job.Slices[0].Shard.Database]; err != nil {
-		return err
+		return 0, err
 	}
-	return e.throttle.open()
+	return e.cfg.Pace.Ready(ctx, job.Slices[0].Shard) // while no lease is held
 }
 
 func (p *Purger) logResult(ctx context.Context, r Result) {
@@ -185,6 +224,7 @@ type unit struct {
 	lease   *manifest.Lease
 	grant   *manifest.PurgeGrant
 	by      Strategy
+	purge   string           // names this purge in its marks; "" when none was put
 	chunks  []manifest.Chunk // of the grant's copy, with their states as they are now
 	rows    uint64           // deleted by this run
 	err     error
@@ -290,6 +330,9 @@ func (w *work) do(ctx context.Context) error {
 			return err
 		}
 	}
+	if w.job.Return != "" {
+		return w.giveBack(ctx)
+	}
 	if err := w.safe(ctx); err != nil {
 		w.isolated = w.job.Staging != ""
 		return err
@@ -298,6 +341,9 @@ func (w *work) do(ctx context.Context) error {
 		return err
 	}
 	if err := w.present(ctx); err != nil {
+		return err
+	}
+	if err := w.open(ctx); err != nil {
 		return err
 	}
 	if err := w.cfg.step(StepGranted); err != nil {
@@ -337,7 +383,7 @@ func (w *work) safe(ctx context.Context) error {
 // back when there is none.
 func (w *work) grants(ctx context.Context) error {
 	for _, u := range w.units {
-		g, err := w.store.GrantPurge(ctx, u.lease, w.cfg.Lag)
+		g, err := w.leave(ctx, u)
 		if err != nil {
 			err = fmt.Errorf("grant for slice %s: %w", u.SliceKey, err)
 			if w.job.Staging == "" {
@@ -437,8 +483,10 @@ func (w *work) settle(ctx context.Context, u *unit) {
 	case u.grant == nil:
 		err = u.lease.GiveBack(ctx)
 	case errors.Is(u.err, ErrDrift):
+		w.stop(ctx, u)
 		err = u.grant.Drifted(ctx, u.err.Error())
 	default:
+		w.stop(ctx, u)
 		err = u.grant.GiveBack(ctx)
 	}
 	u.settled = true

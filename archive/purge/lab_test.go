@@ -353,14 +353,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func (l *lab) purger(change func(*purge.Config), tables ...purge.Table) *purge.Purger {
 	l.t.Helper()
-	c := purge.Config{Owner: l.t.Name(), Zone: time.UTC, Now: time.Now, Sleep: sleep}
+	c := purge.Config{Owner: l.t.Name(), Now: time.Now, Sleep: sleep}
 	if change != nil {
 		change(&c)
 	}
 	if tables == nil {
 		tables = []purge.Table{l.tab}
 	}
-	p, err := purge.New(c, l.store, tables, l.stores, slog.New(slog.DiscardHandler))
+	p, err := purge.New(c, l.store, tables, l.stores, l.stores, slog.New(slog.DiscardHandler))
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -12,19 +12,21 @@ import (
 	"github.com/coldtier/coldtier/manifest"
 )
 
+const stagingPrefix = "coldtier_purge_"
+
 // stagingName is new for each exchange: no other run, nor another manifest on the
 // same database, may take the table for its own.
 func stagingName(id uint64) string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return fmt.Sprintf("coldtier_purge_%d_%s", id, hex.EncodeToString(b[:]))
+	return fmt.Sprintf("%s%d_%s", stagingPrefix, id, hex.EncodeToString(b[:]))
 }
 
 // exchange purges the units, which fill a partition. The manifest hears of the
 // staging table before there is one; a crash at any point leaves what recover
 // puts right.
 func (w *work) exchange(ctx context.Context, r Range) error {
-	if err := w.throttle.wait(ctx, w.table, 0); err != nil {
+	if err := w.cfg.Pace.Wait(ctx, w.table.Shard()); err != nil {
 		return err
 	}
 	name := stagingName(w.units[0].ID)
@@ -44,6 +46,14 @@ func (w *work) exchange(ctx context.Context, r Range) error {
 		}
 	}
 	if err := w.cfg.step(StepStagingRecorded); err != nil {
+		return err
+	}
+	for _, u := range w.live() {
+		if err := w.mark(ctx, u, manifest.MarkPurging, name, nil); err != nil {
+			return errors.Join(err, w.putBack(ctx, name))
+		}
+	}
+	if err := w.cfg.step(StepStagingMarked); err != nil {
 		return err
 	}
 	if err := w.table.CreateStaging(ctx, name); err != nil {
@@ -183,6 +193,10 @@ func (w *work) compare(ctx context.Context, r Range, name string) (map[*unit]err
 // marked before: a staging table that is missing later then tells "dropped" from
 // "never made".
 func (w *work) drop(ctx context.Context, name string) error {
+	// A busy server is not waited for here: isolated rows are out of their users' sight.
+	if err := w.cfg.Pace.Stopped(ctx); err != nil {
+		return errors.Join(err, w.putBack(ctx, name))
+	}
 	for _, u := range w.live() {
 		if err := u.grant.Check(ctx); err != nil {
 			return errors.Join(err, w.putBack(ctx, name))
@@ -199,7 +213,7 @@ func (w *work) drop(ctx context.Context, name string) error {
 	}
 	if err := w.table.DropStaging(ctx, w.liveGrants(), name); err != nil {
 		switch {
-		case errors.Is(err, manifest.ErrHeld) || errors.Is(err, ErrLocked):
+		case errors.Is(err, manifest.ErrHeld) || errors.Is(err, manifest.ErrStopped) || errors.Is(err, manifest.ErrUnapproved) || errors.Is(err, ErrLocked):
 			return errors.Join(err, w.putBack(ctx, name))
 		case errors.Is(err, ErrDrift): // of which slice, the next run finds out
 			return errors.Join(fmt.Errorf("%w: %s", errLeft, err.Error()), w.putBack(ctx, name))

@@ -15,6 +15,7 @@ import (
 type Selection struct {
 	From, To *snowflake.Day // inclusive
 	Shard    string         // glob of DATABASE.TABLE
+	Approved *Approved      // nil: a purge needs no approval
 }
 
 // Item is a slice that a plan lists. Execute touches it only if it is still this.
@@ -33,7 +34,10 @@ type Job struct {
 	Strategy  Strategy `json:"strategy"` // Partition or Rows
 	Partition *Range   `json:"partition,omitempty"`
 	Staging   string   `json:"staging,omitempty"` // left by a run that ended in the middle
+	Return    string   `json:"return,omitempty"`  // a staging table that the manifest has forgotten: its rows are put back, and nothing is deleted
 	Slices    []Item   `json:"slices"`            // more than one only by partition
+
+	by *Approved // nil: no approval is needed
 }
 
 // Left is a slice that is not touched, and why.
@@ -47,6 +51,7 @@ type Left struct {
 type Plan struct {
 	Made     time.Time `json:"made"` // by the manifest database's clock
 	Lag      string    `json:"lag"`
+	Approved string    `json:"approved_plan,omitempty"` // the ID of the approved plan that it does
 	Warnings []string  `json:"warnings,omitempty"`
 	Jobs     []Job     `json:"jobs"`
 	Left     []Left    `json:"left"`
@@ -57,6 +62,9 @@ type Plan struct {
 // Rows is the number of rows of all listed slices.
 func (p *Plan) Rows() (n uint64) {
 	for _, j := range p.Jobs {
+		if j.Return != "" {
+			continue
+		}
 		for _, s := range j.Slices {
 			n += s.Rows
 		}
@@ -66,6 +74,16 @@ func (p *Plan) Rows() (n uint64) {
 
 // Slices is the number of listed slices.
 func (p *Plan) Slices() (n int) {
+	for _, j := range p.Jobs {
+		if j.Return == "" {
+			n += len(j.Slices)
+		}
+	}
+	return n
+}
+
+// listed counts also slices of which nothing is deleted.
+func (p *Plan) listed() (n int) {
 	for _, j := range p.Jobs {
 		n += len(j.Slices)
 	}
@@ -83,13 +101,33 @@ func (p *Purger) Plan(ctx context.Context, sel Selection) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan of the purge: %w", err)
 	}
-	var due []manifest.Slice
+	var due, waiting []manifest.Slice
+	if sel.Approved != nil {
+		plan.Approved = sel.Approved.ID
+		var left []Left
+		if all, waiting, left, err = p.approved(ctx, sel, all); err != nil {
+			return nil, fmt.Errorf("plan of the purge: %w", err)
+		}
+		plan.Left = append(plan.Left, left...)
+	}
 	for _, s := range all {
 		if o, why := p.wait(s, now); o != "" {
+			if s.Staging == "" {
+				waiting = append(waiting, s)
+			}
 			plan.Left = append(plan.Left, Left{s.SliceKey, o, why})
 			continue
 		}
 		due = append(due, s)
+	}
+	if plan.Jobs, err = p.isolated(ctx, waiting, now); err != nil {
+		return nil, fmt.Errorf("plan of the purge: %w", err)
+	}
+	if plan.Jobs == nil {
+		plan.Jobs = []Job{}
+	}
+	for _, j := range plan.Jobs {
+		plan.Left = slices.DeleteFunc(plan.Left, func(l Left) bool { return l.SliceKey == j.Slices[0].SliceKey })
 	}
 	near, err := p.neighbours(ctx, due)
 	if err != nil {
@@ -113,6 +151,9 @@ func (p *Purger) Plan(ctx context.Context, sel Selection) (*Plan, error) {
 			done[i.ID] = true
 		}
 		plan.Jobs = append(plan.Jobs, job)
+	}
+	for i := range plan.Jobs {
+		plan.Jobs[i].by = sel.Approved
 	}
 	return plan, nil
 }

@@ -20,9 +20,12 @@ const (
 	Leased    Outcome = "leased"    // another run is at it
 	Changed   Outcome = "changed"   // no longer what the plan lists
 	Refused   Outcome = "refused"   // clocks or epoch are wrong
+	Forbidden Outcome = "forbidden" // no approved plan allows it, or none does any more
 	Locked    Outcome = "locked"    // others hold the table
 	Throttled Outcome = "throttled" // the server is busy, its replicas lag, or the hours are over
+	Stopped   Outcome = "stopped"   // somebody has stopped all purges
 	LeftOver  Outcome = "left"      // not done, for the reason given
+	Returned  Outcome = "returned"  // rows that a purge had isolated are back in the table; it is not due
 	Failed    Outcome = "failed"
 )
 
@@ -39,12 +42,15 @@ type Result struct {
 
 // Report is what Execute did, in the order in which it did it.
 type Report struct {
+	Approved string   `json:"approved_plan,omitempty"` // the approved plan that was done
 	Warnings []string `json:"warnings,omitempty"`
 	Slices   []Result `json:"slices"`
 	Left     []Left   `json:"left"` // what the plan did not list
 	Rows     uint64   `json:"rows"`
 	Bytes    int64    `json:"bytes"`
 	Seconds  float64  `json:"seconds"`
+	// Throttled is for how many seconds deletes were held back, by cause.
+	Throttled map[string]float64 `json:"throttled_seconds,omitempty"`
 }
 
 // Count is the number of slices with an outcome.
@@ -73,23 +79,26 @@ func (r *Report) Err() error {
 		n[s.Outcome]++
 	}
 	for _, l := range r.Left {
-		if l.Outcome == Leased || l.Outcome == LeftOver {
+		// Without a plan to do exactly, what is held or early is left for another time.
+		if l.Outcome == Leased || l.Outcome == LeftOver || l.Outcome == Changed || r.Approved != "" && l.Outcome == Early {
 			n[l.Outcome]++
+		} else if r.Approved != "" && l.Outcome == Held {
+			n[LeftOver]++
 		}
 	}
-	partly := n[Locked] + n[Throttled] + n[LeftOver] + n[Failed] + n[Changed] + n[Early]
-	safety := n[Drifted] + n[Refused] + n[Held]
+	partly := n[Locked] + n[Throttled] + n[Stopped] + n[LeftOver] + n[Failed] + n[Changed] + n[Early]
+	safety := n[Drifted] + n[Refused] + n[Held] + n[Forbidden]
 	switch {
 	case n[Failed] > 0 && n[Purged] == 0:
-		return fmt.Errorf("%d slices are not purged", partly+safety)
+		return fmt.Errorf("slices not purged: %d", partly+safety)
 	case partly > 0:
 		return r.first(ErrPartly, partly+safety)
-	case n[Refused]+n[Held] > 0:
+	case n[Refused]+n[Held]+n[Forbidden] > 0:
 		return r.first(ErrRefused, safety)
 	case n[Drifted] > 0:
 		return r.first(ErrDrift, safety)
 	case n[Leased] > 0 && n[Purged] == 0:
-		return fmt.Errorf("%d slices: %w", n[Leased], ErrLeased)
+		return fmt.Errorf("slices at other runs: %d: %w", n[Leased], ErrLeased)
 	}
 	return nil
 }
@@ -97,13 +106,13 @@ func (r *Report) Err() error {
 // first is err with how many slices were left and the first of them.
 func (r *Report) first(err error, n int) error {
 	for _, s := range r.Slices {
-		if s.Outcome != Purged && s.Outcome != Leased {
-			return fmt.Errorf("%d slices are left, the first %s (%s: %s): %w", n, s.SliceKey, s.Outcome, s.Reason, err)
+		if s.Outcome != Purged && s.Outcome != Leased && s.Outcome != Returned {
+			return fmt.Errorf("slices left: %d, the first %s (%s: %s): %w", n, s.SliceKey, s.Outcome, s.Reason, err)
 		}
 	}
 	for _, l := range r.Left {
-		if l.Outcome == LeftOver {
-			return fmt.Errorf("%d slices are left, the first %s (%s): %w", n, l.SliceKey, l.Reason, err)
+		if l.Outcome == LeftOver || l.Outcome == Changed || r.Approved != "" && (l.Outcome == Early || l.Outcome == Held) {
+			return fmt.Errorf("slices left: %d, the first %s (%s): %w", n, l.SliceKey, l.Reason, err)
 		}
 	}
 	return err
@@ -115,9 +124,9 @@ func outcome(err error) Outcome {
 		err error
 		o   Outcome
 	}{
-		{ErrDrift, Drifted}, {ErrLocked, Locked}, {ErrThrottled, Throttled}, {ErrHours, Throttled}, {ErrUnclear, LeftOver}, {ErrIncompatible, LeftOver}, {ErrRefused, Refused},
-		{errChanged, Changed}, {errLeft, LeftOver}, {errElsewhere, Leased},
-		{manifest.ErrHeld, Held}, {manifest.ErrLag, Early}, {manifest.ErrLeased, Leased}, {manifest.ErrLeaseLost, LeftOver}, {manifest.ErrState, Changed}, {manifest.ErrNotFound, Changed}, {context.Canceled, LeftOver},
+		{ErrDrift, Drifted}, {ErrLocked, Locked}, {ErrThrottled, Throttled}, {ErrHours, Throttled}, {ErrStopped, Stopped}, {ErrUnclear, LeftOver}, {ErrIncompatible, LeftOver}, {ErrRefused, Refused},
+		{errChanged, Changed}, {errLeft, LeftOver}, {errElsewhere, Leased}, {errReturned, Returned},
+		{manifest.ErrHeld, Held}, {manifest.ErrStopped, Stopped}, {manifest.ErrUnapproved, Forbidden}, {manifest.ErrLag, Early}, {manifest.ErrLeased, Leased}, {manifest.ErrLeaseLost, LeftOver}, {manifest.ErrState, Changed}, {manifest.ErrNotFound, Changed}, {context.Canceled, LeftOver},
 	} {
 		if errors.Is(err, c.err) {
 			return c.o
@@ -130,4 +139,5 @@ var (
 	errChanged   = errors.New("no longer what the plan lists")
 	errLeft      = errors.New("left for the next run")
 	errElsewhere = errors.New("another run purged it")
+	errReturned  = errors.New("it may not be purged yet; rows that a purge had left in a staging table that the manifest knew nothing of are back in the table")
 )

@@ -22,6 +22,16 @@ func (w *work) rows(ctx context.Context, u *unit) error {
 }
 
 func (w *work) purged(ctx context.Context, u *unit) error {
+	// Before the manifest says so: a slice that is purged has its mark.
+	if err := w.mark(ctx, u, manifest.MarkPurged, "", nil); err != nil {
+		return err
+	}
+	if err := u.grant.Marked(ctx, manifest.MarkPurged); err != nil {
+		return err
+	}
+	if err := w.cfg.step(StepPurgedMarked); err != nil {
+		return err
+	}
 	if err := u.grant.Purged(ctx); err != nil {
 		return err
 	}
@@ -52,7 +62,7 @@ func (w *work) chunk(ctx context.Context, u *unit, c manifest.Chunk) error {
 		if try == maxUnclear {
 			return fmt.Errorf("%w: deleted %d times", ErrUnclear, try)
 		}
-		if err := w.throttle.wait(ctx, w.table, c.Warm.Rows); err != nil {
+		if err := w.cfg.Pace.Wait(ctx, w.table.Shard()); err != nil {
 			return err
 		}
 		if err := u.grant.Check(ctx); err != nil {
@@ -123,6 +133,7 @@ func (w *work) deletedAlready(ctx context.Context, c manifest.Chunk) (bool, erro
 func (w *work) recorded(ctx context.Context, u *unit, c manifest.Chunk, now bool) error {
 	if now {
 		u.rows += c.Warm.Rows
+		w.cfg.Pace.Deleted(w.table.Shard(), c.Warm.Rows)
 		w.cfg.Progress.Rows(int(c.Warm.Rows)) //nolint:gosec // a chunk's
 	}
 	if err := u.grant.ChunkState(ctx, c.Seq, manifest.ChunkDeleted); err != nil {

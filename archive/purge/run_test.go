@@ -83,85 +83,145 @@ func TestAllLeased(t *testing.T) {
 	l.want(0, manifest.Verified, 50)
 }
 
-// M14: chunks, throttle, and a stop at replica lag that the next run goes on from.
-func TestThrottledPurgeGoesOn(t *testing.T) {
-	t.Parallel()
-	l := newLab(t, byRows, 2, 450)
-	l.archiveAll()
-	tab := &lagging{table: l.tab, after: 3}
-	var waited time.Duration
-	cfg := func(c *purge.Config) {
-		now(c)
-		at := time.Now()
-		c.MaxReplicaLag, c.MaxWait, c.RowsPerSecond = 5*time.Second, 30*time.Second, 100_000
-		c.Now = func() time.Time { return at.Add(waited) }
-		c.Sleep = func(_ context.Context, d time.Duration) error { waited += d; return nil }
-		c.Steps = func(s string) error {
-			if s == purge.StepChunkRecorded {
-				waited += time.Second // so that the server is looked at before each chunk
-			}
-			return nil
-		}
-	}
-	p := l.purger(cfg, tab)
-	plan, err := p.Plan(t.Context(), purge.Selection{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rep, err := p.Execute(t.Context(), plan)
-	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Throttled) != 2 || rep.Rows == 0 || waited < 30*time.Second {
-		t.Fatalf("report %+v, %v, waited %s", rep, err, waited)
-	}
-	if s := l.slice(0); s.State != manifest.Verified {
-		t.Errorf("slice %+v", s)
-	}
-	l.safe()
-	if again, err := l.purge(now); err != nil || again.Rows+rep.Rows != 900 {
-		t.Fatalf("report %+v, %v", again, err)
-	}
-	l.want(0, manifest.Purged, 0)
-	l.safe()
+// held is a pace that ends a run after some chunks, by an error of its own.
+type held struct {
+	after   int
+	err     error
+	waited  int
+	deleted uint64
+	stopped func() error
 }
 
-// lagging has a replica that falls behind after some looks.
-type lagging struct {
-	*table
-	after int
+func (h *held) Wait(context.Context, manifest.Shard) error {
+	if h.waited++; h.waited > h.after {
+		return h.err
+	}
+	return nil
+}
+func (h *held) Ready(ctx context.Context, s manifest.Shard) (time.Duration, error) {
+	return 0, h.Wait(ctx, s)
+}
+func (h *held) Deleted(_ manifest.Shard, rows uint64) { h.deleted += rows }
+func (h *held) Stopped(context.Context) error {
+	if h.stopped == nil {
+		return nil
+	}
+	return h.stopped()
 }
 
-func (l *lagging) Lag(context.Context) (time.Duration, error) {
-	if l.after--; l.after < 0 {
-		return 30 * time.Second, nil
+// shortly is a pace that lets nothing begin until it was asked some times.
+type shortly struct {
+	held
+	asks int
+}
+
+func (s *shortly) Ready(context.Context, manifest.Shard) (time.Duration, error) {
+	if s.asks--; s.asks >= 0 {
+		return 7 * time.Millisecond, nil
 	}
 	return 0, nil
 }
 
-// The hours end in the middle of a slice: it stops between chunks and the next run goes on.
-func TestHoursEndInTheMiddle(t *testing.T) {
+// A server that pauses for a while is waited for before its slices are claimed, oldest first.
+func TestPausedServerIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, byRows, 1, 450)
+	l := newLab(t, byRows, 2, 50)
 	l.archiveAll()
+	slept := 0
 	rep, err := l.purge(func(c *purge.Config) {
 		now(c)
-		at := time.Now()
-		c.Hours = at.UTC().Format("15:04") + "-" + at.UTC().Add(20*time.Second+time.Minute).Format("15:04")
-		c.Now = func() time.Time { return at }
-		c.Steps = func(s string) error {
-			if s == purge.StepChunkRecorded {
-				at = at.Add(50 * time.Second)
+		c.Pace = &shortly{held: held{after: 1000}, asks: 3}
+		c.Sleep = func(_ context.Context, d time.Duration) error {
+			if s := l.slice(0); d != 7*time.Millisecond || s.State != manifest.Verified || s.LeaseUntil != nil {
+				t.Errorf("a wait of %s while the slice is %+v", d, s)
 			}
+			slept++
 			return nil
 		}
 	})
-	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Throttled) != 1 || rep.Rows == 0 || l.warmCount(0) == 0 {
+	if err != nil || slept != 3 || rep.Count(purge.Purged) != 2 || rep.Slices[1].Day.Before(rep.Slices[0].Day) {
+		t.Fatalf("report %+v, %v, slept %d times", rep, err, slept)
+	}
+	l.safe()
+}
+
+// M14: whatever holds a purge back, it ends between chunks and the next run goes on.
+func TestHeldBackPurgeGoesOn(t *testing.T) {
+	t.Parallel()
+	for cause, outcome := range map[error]purge.Outcome{purge.ErrThrottled: purge.Throttled, purge.ErrHours: purge.Throttled, purge.ErrStopped: purge.Stopped} {
+		t.Run(string(outcome)+" "+cause.Error(), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, byRows, 2, 450)
+			l.archiveAll()
+			pace := &held{after: 3, err: cause} // before the slice, and before two of its chunks
+			rep, err := l.purge(func(c *purge.Config) {
+				now(c)
+				c.Pace = pace
+			})
+			if !errors.Is(err, purge.ErrPartly) || rep.Count(outcome) != 2 || rep.Rows == 0 || rep.Rows != pace.deleted {
+				t.Fatalf("report %+v, %v", rep, err)
+			}
+			if s := l.slice(0); s.State != manifest.Verified {
+				t.Errorf("slice %+v", s)
+			}
+			l.safe()
+			if again, err := l.purge(now); err != nil || again.Rows+rep.Rows != 900 {
+				t.Fatalf("report %+v, %v", again, err)
+			}
+			l.want(0, manifest.Purged, 0)
+			l.safe()
+		})
+	}
+}
+
+// A stop that comes while a partition is isolated puts its rows back: they would be out
+// of their users' sight for as long as it lasts.
+func TestStopBeforeTheDropPutsRowsBack(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, byPartition, 1, 50)
+	l.archiveAll()
+	exchanged := false
+	rep, err := l.purge(func(c *purge.Config) {
+		now(c)
+		c.Pace = &held{after: 100, stopped: func() error {
+			if exchanged {
+				return purge.ErrStopped
+			}
+			return nil
+		}}
+		c.Steps = func(s string) error {
+			exchanged = exchanged || s == purge.StepExchanged
+			return nil
+		}
+	})
+	if !errors.Is(err, purge.ErrPartly) || rep.Count(purge.Stopped) != 1 || rep.Rows != 0 || !exchanged {
 		t.Fatalf("report %+v, %v", rep, err)
 	}
-	l.want(0, manifest.Verified, 450-int(rep.Rows))
-	if again, err := l.purge(now); err != nil || again.Rows+rep.Rows != 450 {
+	l.want(0, manifest.Verified, 50)
+	if again, err := l.purge(now); err != nil || again.Rows != 50 {
 		t.Fatalf("report %+v, %v", again, err)
 	}
-	l.want(0, manifest.Purged, 0)
 	l.safe()
+}
+
+func TestConfigRefuses(t *testing.T) {
+	good := purge.Config{Owner: "w", Now: time.Now, Sleep: sleep}
+	for name, spoil := range map[string]func(*purge.Config){
+		"strategy": func(c *purge.Config) { c.Strategy = "truncate" },
+		"owner":    func(c *purge.Config) { c.Owner = "" },
+		"lag":      func(c *purge.Config) { c.Lag = -1 },
+		"clock":    func(c *purge.Config) { c.Now = nil },
+		"sleep":    func(c *purge.Config) { c.Sleep = nil },
+	} {
+		c := good
+		spoil(&c)
+		if _, err := purge.New(c, nil, nil, nil, nil, slog.New(slog.DiscardHandler)); err == nil {
+			t.Errorf("a bad %s is taken", name)
+		}
+	}
+	if _, err := purge.New(good, nil, nil, nil, nil, slog.New(slog.DiscardHandler)); err != nil {
+		t.Errorf("the least configuration: %v", err)
+	}
 }
 
 // J6: 500 deletes that fail end with an error, not a hang.
@@ -264,7 +324,7 @@ func TestUnknownTableIsNamed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, byRows, 1, 20)
 	l.archiveAll()
-	p, err := purge.New(purge.Config{Owner: "w", Zone: time.UTC, Now: time.Now, Sleep: sleep}, l.store, nil, l.stores, slog.New(slog.DiscardHandler))
+	p, err := purge.New(purge.Config{Owner: "w", Now: time.Now, Sleep: sleep}, l.store, nil, l.stores, l.stores, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ type Table interface {
 	Shard() manifest.Shard
 	Definition
 	Server
+	Edges
 	Deleter
 	Partitions
 	Staging
@@ -33,11 +34,9 @@ type Definition interface {
 	EpochFits(ctx context.Context) error // ErrRefused: the IDs' time and the rows' own timestamps disagree
 }
 
-// Server is the state of the server a table is on.
+// Server is the server a table is on.
 type Server interface {
 	Now(ctx context.Context) (time.Time, error)
-	Lag(ctx context.Context) (time.Duration, error) // of the worst replica
-	ThreadsRunning(ctx context.Context) (int, error)
 }
 
 // Deleter deletes by rows.
