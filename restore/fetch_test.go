@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -28,12 +29,14 @@ const conversation = "9007199254740993"
 // cold is a cold tier with one conversation in it.
 type cold struct {
 	t      *testing.T
+	dsn    string // of the manifest
 	store  *manifest.Store
 	bucket *membucket.Bucket
 	schema *message.Schema
 	rows   rows
 	all    []row // in page order, oldest first
 	keys   []string
+	long   int // how often a body repeats its ID; 10 unless set
 }
 
 type row struct{ id, seq uint64 }
@@ -42,9 +45,15 @@ type row struct{ id, seq uint64 }
 type rows struct {
 	copies map[manifest.CopyID]*message.Batch
 	err    error
+	hook   func(ctx context.Context) error
 }
 
-func (r *rows) Page(_ context.Context, ids []manifest.CopyID, s *message.Schema, conv []byte, after, before *uint64, limit int, newest bool) (*message.Batch, error) {
+func (r *rows) Spans(ctx context.Context, spans []restore.Span, s *message.Schema, conv []byte, limit int) (*message.Batch, error) {
+	if r.hook != nil {
+		if err := r.hook(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -53,24 +62,18 @@ func (r *rows) Page(_ context.Context, ids []manifest.CopyID, s *message.Schema,
 		i int
 	}
 	var found []at
-	for _, id := range ids {
-		b := r.copies[id]
+	for _, sp := range spans {
+		b := r.copies[sp.Copy]
 		for i := range b.Len() {
-			if c := b.Cursor(i); bytes.Equal(b.Conversation(i), conv) && (after == nil || c > *after) && (before == nil || c < *before) {
+			if c := b.Cursor(i); bytes.Equal(b.Conversation(i), conv) && c >= sp.Min && c <= sp.Max {
 				found = append(found, at{b, i})
 			}
 		}
 	}
 	slices.SortFunc(found, func(x, y at) int { return message.Compare(x.b, x.i, y.b, y.i) })
-	if n := len(found); n > limit {
-		if newest {
-			found = found[n-limit:]
-		} else {
-			found = found[:limit]
-		}
-	}
+	found = slices.Compact(found) // a row that lies in two spans comes once
 	out := message.NewBatch(s)
-	for _, f := range found {
+	for _, f := range found[:min(limit, len(found))] {
 		if err := out.AppendFrom(f.b, f.i); err != nil {
 			return nil, err
 		}
@@ -87,7 +90,8 @@ func newCold(t *testing.T, rng *rand.Rand, days, messages, groupBytes int) *cold
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := manifest.Open(t.Context(), manifest.Config{DSN: stack.MySQL(t), Source: "im"}, slog.New(slog.DiscardHandler))
+	dsn := stack.MySQL(t)
+	m, err := manifest.Open(t.Context(), manifest.Config{DSN: dsn, Source: "im"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +99,7 @@ func newCold(t *testing.T, rng *rand.Rand, days, messages, groupBytes int) *cold
 	if _, err := m.Migrate(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
-	c := &cold{t: t, store: m, bucket: membucket.New(time.Now), schema: s, rows: rows{copies: map[manifest.CopyID]*message.Batch{}}}
+	c := &cold{t: t, dsn: dsn, store: m, bucket: membucket.New(time.Now), schema: s, rows: rows{copies: map[manifest.CopyID]*message.Batch{}}}
 	byDay := make([][]row, days)
 	for i := range messages {
 		// Sequences rise with the days, but wander between neighbours; some are shared.
@@ -143,7 +147,7 @@ func (c *cold) commit(day snowflake.Day, list []row, groupBytes int) {
 	slices.SortFunc(list, order)
 	b := message.NewBatch(c.schema)
 	for _, r := range list {
-		body := bytes.Repeat([]byte(message.FormatID(r.id*2654435761)), 10)
+		body := bytes.Repeat([]byte(message.FormatID(r.id*2654435761)), cmp.Or(c.long, 10))
 		must(b.Append([][]byte{[]byte(message.FormatID(r.id)), []byte(conversation), []byte(message.FormatID(r.seq)), body}))
 	}
 	var h message.Hasher
@@ -167,9 +171,56 @@ func (c *cold) commit(day snowflake.Day, list []row, groupBytes int) {
 	must(lease.Release(ctx, manifest.Verified))
 }
 
-func (c *cold) fetcher() *restore.Fetcher {
-	return &restore.Fetcher{Manifest: c.store, Objects: c.bucket, Rows: &c.rows, Layout: layout, Zone: time.UTC, Log: slog.New(slog.DiscardHandler)}
+// fetcher reads c's pages; change may set what is not the default.
+func (c *cold) fetcher(change ...func(*restore.Config, *restore.Deps)) *restore.Fetcher {
+	c.t.Helper()
+	cfg := restore.Config{Layout: layout, Budget: time.Minute, Clock: time.Now}
+	deps := restore.Deps{Manifest: c.store, Objects: objects{c.bucket}, Rows: &c.rows, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&cfg, &deps)
+	}
+	f, err := restore.New(cfg, deps)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = f.Close() })
+	return f
 }
+
+// objects is the bucket with the errors that restore knows.
+type objects struct{ b *membucket.Bucket }
+
+func (o objects) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	data, err := o.b.ReadRange(ctx, key, off, n)
+	for of, is := range map[error]error{bucket.ErrNotFound: restore.ErrNotFound, bucket.ErrCorrupt: restore.ErrDamaged, bucket.ErrArchived: restore.ErrArchived} {
+		if errors.Is(err, of) {
+			err = fmt.Errorf("%w: %w", is, err)
+		}
+	}
+	return data, err
+}
+
+// holding is how many of the row groups of a message's object have IDs on both sides of
+// its own, of how many.
+func (c *cold) holding(id uint64) (holding, all int) {
+	day := layout.DayOf(id, time.UTC)
+	refs, err := c.store.Segments(c.t.Context(), manifest.SegmentQuery{Conversation: []byte(conversation), Days: []snowflake.Day{day}, Limit: 10})
+	if err != nil || len(refs) != 1 {
+		c.t.Fatalf("%d segments on %s: %v", len(refs), day, err)
+	}
+	rows := slices.DeleteFunc(slices.Clone(c.all), func(r row) bool { return layout.DayOf(r.id, time.UTC) != day })
+	for _, g := range refs[0].File.RowGroups {
+		one := rows[:g.Rows]
+		rows = rows[g.Rows:]
+		smaller := slices.ContainsFunc(one, func(r row) bool { return r.id <= id })
+		if smaller && slices.ContainsFunc(one, func(r row) bool { return r.id >= id }) {
+			holding++
+		}
+	}
+	return holding, len(refs[0].File.RowGroups)
+}
+
+func idText(id uint64) string { return message.FormatID(id) }
 
 // pages reads the conversation to its end, or to what is missing.
 func (c *cold) pages(f *restore.Fetcher, from restore.Store, newest bool, limit int) (got []row, last *restore.Page) {

@@ -5,40 +5,40 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/manifest"
 )
 
 // walk reads one page in one direction.
 type walk struct {
-	f      *Fetcher
-	q      Query
-	limit  int
-	newest bool
+	f        *Fetcher
+	q        Query
+	limit    int
+	newest   bool
+	now      *now
+	statuses *statusRead // told when the segments are known; may be nil
+	count    reads
+	emit     func() error // called when more rows are safe
 
-	parts    []part // not loaded yet, nearest first
-	segments int    // looked up in the manifest
-	more     bool   // it may have more, none of them nearer than reach
+	given    bool // rows were given out already; the anchor is behind them
+	coldOnly bool // the warm tables are not to be read
+
+	parts    []part    // not loaded yet, nearest first
+	segments int       // asked of the manifest so far
+	looked   bool      // the manifest has answered
+	unsure   []*looked // answers that were kept, and may be out of date
+	fresh    bool      // nothing that was kept is to be used
+	more     bool      // it may have more, none of them nearer than reach
 	reach    *uint64
-	seen     map[string]bool
-	rows     []Row // loaded and inside the anchor, in page order
+	seen     map[string]bool   // objects whose segments are known
+	live     map[uint64]uint32 // generation by slice, of these
+	rows     []Row             // loaded and inside the anchor, in page order
 	missing  []Missing
-	requests atomic.Int64
-	queries  int
+	warm     *seam
 }
 
-// part is what is read at once: one row group of a segment.
-type part struct {
-	ref      manifest.SegmentRef
-	group    int
-	min, max uint64
-	rows     int64
-}
-
-// near and far are the ends of a part in page order.
+// near is the end of a part that comes first in page order.
 func (w *walk) near(p part) uint64 {
 	if w.newest {
 		return p.max
@@ -65,43 +65,75 @@ func (w *walk) inside(cursor uint64) bool {
 	return true
 }
 
-// split cuts a segment into its parts on the page's side of the anchor.
-func (w *walk) split(ref manifest.SegmentRef) []part {
-	var out []part
-	single := ref.Span.FirstGroup == ref.Span.LastGroup
-	for g := ref.Span.FirstGroup; g <= ref.Span.LastGroup; g++ {
-		rg := ref.File.RowGroups[g]
-		p := part{ref: ref, group: g, min: max(rg.MinCursor, ref.Span.MinCursor), max: min(rg.MaxCursor, ref.Span.MaxCursor), rows: rg.Rows}
-		if single {
-			p.min, p.max, p.rows = ref.Span.MinCursor, ref.Span.MaxCursor, ref.Span.Rows
-		}
-		if w.inside(p.min) || w.inside(p.max) {
-			out = append(out, p)
-		}
+// errStale says that a look-up that was kept is out of date.
+var errStale = errors.New("what was known of the segments is out of date")
+
+// confirm sees whether the look-ups that were kept still hold. The page is read by them
+// meanwhile: what was read is of use even if they do not, since parts never change.
+func (w *walk) confirm(ctx context.Context) error {
+	if len(w.unsure) == 0 {
+		return nil
 	}
-	return out
+	v, err := w.now.wait(ctx)
+	if err != nil {
+		w.rows, w.looked = nil, false
+		w.missManifest(ctx, err)
+		return nil
+	}
+	for _, l := range w.unsure {
+		if !l.holds(v) {
+			w.f.m.miss(cacheManifest)
+			w.fresh = true
+			return errStale
+		}
+		w.f.m.hit(cacheManifest)
+	}
+	w.unsure = nil
+	return nil
 }
+
+// errMoved says that a slice got another generation while a page was read.
+var errMoved = errors.New("a slice was copied anew while the page was read")
 
 // look asks the manifest for the segments in page order, more of them each time.
 func (w *walk) look(ctx context.Context) error {
-	w.segments = max(segmentsAtOnce, 4*w.segments)
-	refs, err := w.f.Manifest.Segments(ctx, manifest.SegmentQuery{Conversation: w.q.Conversation, Before: w.q.Before, After: w.q.After,
-		Oldest: !w.newest && w.q.After == nil, Limit: w.segments})
-	if err != nil {
-		return err
-	}
-	for _, ref := range refs {
-		if w.seen[ref.Key] {
-			continue
+	w.segments = max(segmentsAtFirst, 4*w.segments)
+	q := manifest.SegmentQuery{Conversation: w.q.Conversation, Before: w.q.Before, After: w.q.After, Oldest: !w.newest && w.q.After == nil, Limit: w.segments}
+	var refs []manifest.SegmentRef
+	after := w.now
+	if l, ok := w.f.caches.looks.GetIfPresent(keyOf(q)); ok && !w.fresh {
+		w.unsure, refs = append(w.unsure, l), l.refs
+	} else {
+		var err error
+		if refs, err = w.f.find(ctx, w.now, q); err != nil {
+			return err
 		}
-		w.seen[ref.Key] = true
-		w.parts = append(w.parts, w.split(ref)...)
+		after = w.f.begin(ctx)
+	}
+	if !w.looked || after != w.now {
+		w.statuses.follow(ctx, after)
+	}
+	w.looked = true
+	for _, ref := range refs {
+		if g, ok := w.live[ref.SliceID]; ok && g != ref.Generation {
+			return errMoved
+		}
+		w.live[ref.SliceID] = ref.Generation
 		end := ref.Span.MaxCursor
 		if !w.newest {
 			end = ref.Span.MinCursor
 		}
 		if w.reach == nil || w.nearer(*w.reach, end) {
 			w.reach = &end
+		}
+		if w.seen[ref.Key] || w.warm.has(ref) {
+			continue
+		}
+		w.seen[ref.Key] = true
+		for _, p := range split(ref) {
+			if w.inside(p.min) || w.inside(p.max) {
+				w.parts = append(w.parts, p)
+			}
 		}
 	}
 	w.more = len(refs) == w.segments
@@ -123,17 +155,28 @@ func (w *walk) order() {
 // edge is the nearest cursor that something not loaded may have; ok is false when
 // all is loaded.
 func (w *walk) edge() (cursor uint64, ok bool) {
-	if len(w.parts) > 0 {
-		cursor, ok = w.near(w.parts[0]), true
+	nearest := func(c uint64) {
+		if !ok || w.nearer(c, cursor) {
+			cursor, ok = c, true
+		}
 	}
-	if w.more && w.reach != nil && (!ok || w.nearer(*w.reach, cursor)) {
-		cursor, ok = *w.reach, true
+	if len(w.parts) > 0 {
+		nearest(w.near(w.parts[0]))
+	}
+	if w.more && w.reach != nil {
+		nearest(*w.reach)
+	}
+	if far, more := w.warm.edge(); more {
+		nearest(far)
 	}
 	return cursor, ok
 }
 
 // safe is how many of the loaded rows no row that is not loaded can precede.
 func (w *walk) safe() int {
+	if !w.looked || !w.warm.read() {
+		return 0
+	}
 	edge, ok := w.edge()
 	if !ok {
 		return len(w.rows)
@@ -147,109 +190,194 @@ func (w *walk) safe() int {
 	return n
 }
 
-func (w *walk) page(ctx context.Context) (*Page, error) {
-	w.seen = map[string]bool{}
-	if err := w.look(ctx); err != nil {
-		return nil, err
+// retries is how often a page is begun anew because something was moved meanwhile.
+const retries = 4
+
+// read loads what the page needs, or as much of it as comes in time.
+func (w *walk) read(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := w.try(ctx)
+		if err == nil {
+			err = w.confirm(ctx)
+		}
+		if !errors.Is(err, errMoved) && !errors.Is(err, errStale) {
+			return err
+		}
+		w.now, w.fresh = nil, true
+		if try == retries {
+			w.miss(Missing{Cause: CauseWarm, Reason: err.Error()})
+			w.looked = false // nothing of this try is given
+			return nil
+		}
 	}
-	for w.safe() <= w.limit { // one more than asked for, to know whether there is more
-		if len(w.parts) == 0 {
-			if !w.more {
-				break
+}
+
+func (w *walk) try(ctx context.Context) error {
+	w.parts, w.rows, w.missing, w.unsure, w.segments, w.more, w.looked, w.reach = nil, nil, nil, nil, 0, false, false, nil
+	w.seen, w.live = map[string]bool{}, map[uint64]uint32{}
+	if err := w.readWarm(ctx); err != nil || len(w.missing) > 0 {
+		return err
+	}
+	if w.now == nil || w.warm != nil { // what warm had no longer, the manifest must be asked for after it
+		w.now = w.f.begin(ctx)
+	}
+	if err := w.lookOrMiss(ctx); err != nil || len(w.missing) > 0 {
+		return err
+	}
+	if err := w.warm.settled(ctx, w.now); err != nil {
+		return w.warmMiss(ctx, err)
+	}
+	for !w.enough() {
+		if w.more && (len(w.parts) == 0 || w.nearer(*w.reach, w.near(w.parts[0]))) {
+			if err := w.lookOrMiss(ctx); err != nil {
+				return err
 			}
-			if err := w.look(ctx); err != nil {
-				return nil, err
+			if len(w.missing) > 0 {
+				return nil
 			}
 			continue
 		}
-		if w.more && w.reach != nil && w.nearer(*w.reach, w.near(w.parts[0])) {
-			if err := w.look(ctx); err != nil {
-				return nil, err
-			}
-			continue
+		if len(w.parts) == 0 {
+			return nil
 		}
 		ok, err := w.load(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			break
+		if !ok || err != nil || len(w.missing) > 0 {
+			return err
 		}
 	}
-	return w.cut(), nil
+	return nil
 }
 
-// cut makes the page of what is loaded. Rows of one cursor are never parted: a
-// page that ends inside of such a run takes all of it, since its next page begins
-// behind that cursor.
-func (w *walk) cut() *Page {
+// enough says whether the page is full and it is known whether there is more: another
+// row is loaded, or the next part begins with one.
+func (w *walk) enough() bool {
 	n := w.safe()
-	rows := w.rows[:n]
-	p := &Page{State: Complete, Limit: w.limit, Missing: w.missing, Requests: int(w.requests.Load()), Queries: w.queries}
-	end := min(w.limit, n)
-	for end > 0 && end < n && rows[end].Cursor() == rows[end-1].Cursor() {
-		end++
+	if w.full() < n {
+		return true
 	}
-	p.Rows = slices.Clone(rows[:end])
-	_, unread := w.edge()
-	p.HasMore = end < n || unread
-	if len(w.missing) > 0 && end < w.limit {
-		p.State = Partial
-	} else {
-		p.Missing = nil
+	if n != w.limit || len(w.parts) == 0 {
+		return n > w.limit
 	}
-	p.bounds()
-	if p.HasMore && end > 0 {
-		last := p.Rows[end-1].Cursor()
-		p.Next = &last
-	}
-	return p
+	near := w.near(w.parts[0])
+	return w.inside(near) && !(w.more && w.nearer(*w.reach, near))
 }
 
-// load reads the next parts: as many, at once, as are expected to fill the page.
-// It is false when the nearest of them cannot be read.
-func (w *walk) load(ctx context.Context) (bool, error) {
-	want, n := int64(w.limit+1-w.safe()), 0
-	for have := int64(0); n < len(w.parts) && n < 32 && (n == 0 || have < want); n++ {
-		have += w.parts[n].rows
-	}
-	batch := slices.Clone(w.parts[:n])
-	read, errs := make([][]Row, n), make([]error, n)
-	if w.q.From != FromBucket {
-		if done, err := w.clickhouse(ctx, batch); err == nil && done {
-			return true, nil
-		} else if err != nil && ctx.Err() != nil {
-			return false, context.Cause(ctx)
-		} else if w.q.From == FromClickHouse {
-			if err == nil {
-				err = errors.New("a segment's ClickHouse copy is not verified")
-			}
-			w.miss(batch[0], err)
-			return false, nil
-		} else if err != nil {
-			w.f.Log.Warn("ClickHouse cannot give this page; reading the bucket", "error", err)
-			w.q.From = FromBucket
+// full is how many of the safe rows have pageBytes together, but one at least.
+func (w *walk) full() int {
+	n, bytes := w.safe(), 0
+	for i, r := range w.rows[:min(n, w.limit+1)] {
+		for c := range r.Batch.Schema().Len() {
+			bytes += len(r.Batch.Value(c, r.Index))
+		}
+		if bytes >= pageBytes {
+			return i + 1
 		}
 	}
-	var g errgroup.Group
-	for i, p := range batch {
-		g.Go(func() error {
-			read[i], errs[i] = w.read(ctx, p)
-			return nil
-		})
-	}
-	_ = g.Wait() // errors are kept by part
-	for i := range batch {
-		if errs[i] != nil {
-			if ctx.Err() != nil {
-				return false, context.Cause(ctx)
-			}
-			w.miss(batch[i], errs[i])
-			w.parts = w.parts[i:]
-			return false, nil
-		}
-		w.merge(read[i])
-	}
-	w.parts = w.parts[n:]
-	return true, nil
+	return n
 }
+
+// lookOrMiss looks segments up; a manifest that does not answer is something missing.
+func (w *walk) lookOrMiss(ctx context.Context) error {
+	err := w.look(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errMoved), errors.Is(err, manifest.ErrConversation):
+		return err
+	}
+	w.missManifest(ctx, err)
+	return nil
+}
+
+func (w *walk) missManifest(ctx context.Context, err error) {
+	w.miss(Missing{Cause: CauseManifest, Reason: "the manifest does not answer: " + plain(ctx, err)})
+}
+
+// partsAtOnce is how many parts are read at once, and pageBytes how many bytes of values
+// make a page full, whatever its limit: so that neither reads nor answers are without
+// bound where messages are big.
+const (
+	partsAtOnce = 32
+	pageBytes   = 8 << 20
+)
+
+// load reads the next parts: as many, at once, as are expected to fill the page. It is
+// false when the nearest of them cannot be had.
+func (w *walk) load(ctx context.Context) (bool, error) {
+	want, n, bytes := int64(w.limit+1-w.safe()), 0, int64(0)
+	for have := int64(0); n < len(w.parts) && n < partsAtOnce && (n == 0 || have < want && bytes < pageBytes); n++ {
+		have += w.parts[n].rows
+		bytes += w.parts[n].ref.File.RowGroups[w.parts[n].group].Length
+	}
+	flights := w.f.load(ctx, w.parts[:n], w.q.from(), &w.count)
+	if w.f.dead() { // what was begun before may still come, but is not waited for as if it were likely
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, w.f.cfg.HedgeAfter, errDead)
+		defer cancel()
+	}
+	var left []part
+	for _, fl := range flights {
+		err := w.arrive(ctx, fl)
+		if err == nil {
+			w.merge(w.inPage(fl.got.batch, fl.got.store))
+			if w.emit == nil || len(left) > 0 {
+				continue
+			}
+			w.parts = w.parts[1:] // the nearest, so that rows become safe
+			n--
+			if err := w.emit(); err != nil {
+				return false, err
+			}
+			continue
+		}
+		left = append(left, fl.part)
+		w.missPart(fl.part, ctx, err)
+	}
+	w.parts = append(left, w.parts[n:]...)
+	return len(left) == 0, nil
+}
+
+// arrive waits for a part.
+func (w *walk) arrive(ctx context.Context, fl *flight) error {
+	if err := await(ctx, fl.done); err != nil {
+		return err
+	}
+	return fl.err
+}
+
+// errDead is why parts are not waited for.
+var errDead = errors.New("neither ClickHouse nor the bucket has answered lately")
+
+// inPage gives a batch's rows inside the anchor, in page order.
+func (w *walk) inPage(b *message.Batch, from Store) []Row {
+	rows := make([]Row, 0, b.Len())
+	for i := range b.Len() {
+		if w.inside(b.Cursor(i)) {
+			rows = append(rows, Row{Batch: b, Index: i, Store: from})
+		}
+	}
+	if w.newest {
+		slices.Reverse(rows)
+	}
+	return rows
+}
+
+// merge adds rows to those loaded, in page order. A row that is there already (by its
+// cursor and message ID) is not added again, and one that warm has is warm's: that is
+// newer.
+func (w *walk) merge(rows []Row) {
+	if w.warm != nil {
+		rows = slices.DeleteFunc(rows, func(r Row) bool { return w.warm.ids[r.MessageID()] && r.Store != FromWarm })
+	}
+	w.rows = append(w.rows, rows...)
+	slices.SortStableFunc(w.rows, func(a, b Row) int {
+		c := message.Compare(a.Batch, a.Index, b.Batch, b.Index)
+		if w.newest {
+			return -c
+		}
+		return c
+	})
+	w.rows = slices.CompactFunc(w.rows, func(a, b Row) bool { return a.MessageID() == b.MessageID() && a.Cursor() == b.Cursor() })
+}
+
+func (w *walk) miss(m Missing) { w.missing = append(w.missing, m) }
