@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -51,11 +52,16 @@ func TestDefaultsAreTheDesigns(t *testing.T) {
 	if got := full.Source.Databases[0].DSN; got.password.Reveal() != env["WARM_PASSWORD"] || got.Database() != "im_00" {
 		t.Errorf("a password of special characters did not come through: %q", got.password.Reveal())
 	}
-	if full.Archive != small.Archive || full.Purge != small.Purge || full.Fetch != small.Fetch {
+	if full.Archive != small.Archive || full.Purge != small.Purge || !reflect.DeepEqual(full.Fetch, small.Fetch) || !reflect.DeepEqual(full.Drill, small.Drill) || !reflect.DeepEqual(full.Schedule, small.Schedule) {
 		t.Errorf("defaults differ from the design:\n%+v\n%+v", full, small)
 	}
 	if full.Archive.After != 180*24*time.Hour || full.Archive.Memory != 512<<20 || full.Purge.Lag != 168*time.Hour || full.Purge.MaxReplicaLag != 5*time.Second {
 		t.Errorf("%+v %+v", full.Archive, full.Purge)
+	}
+	want := Fetch{Listen: "127.0.0.1:8080", Budget: 800 * time.Millisecond, HedgeAfter: 150 * time.Millisecond, FillTimeout: 10 * time.Second,
+		Cache: 256 << 20, MaxLimit: 200, Limits: Limits{256, 64, 8}, Drain: 5 * time.Second}
+	if !reflect.DeepEqual(full.Fetch, want) {
+		t.Errorf("%+v, want %+v", full.Fetch, want)
 	}
 	if full.Bucket.Region != small.Bucket.Region || full.Bucket.StorageClass != small.Bucket.StorageClass || small.ClickHouse.Protocol != "native" ||
 		small.ClickHouse.Database != "cold" || small.ClickHouse.Username != "default" || small.Source.Layout.Shift != 22 || small.Source.Zone != time.UTC {
@@ -125,12 +131,38 @@ func TestFaultsHavePositions(t *testing.T) {
 		{"hours as number", "bucket:", "purge: {hours: 22}\nbucket:", `13:16: purge.hours: want hours such as`},
 		{"size as number", "bucket:", "archive: {memory: 536870912}\nbucket:", `13:19: archive.memory: want a size such as`},
 		{"duration as boolean", "bucket:", "purge: {lag: true}\nbucket:", `13:14: purge.lag: want a duration`},
+		{"query that changes", "bucket:", "purge: {pause_query: 'DROP TABLE m'}\nbucket:", `13:22: purge.pause_query: want a statement that begins with SELECT, WITH or SHOW`},
+		{"empty query", "bucket:", "purge: {pause_query: ' '}\nbucket:", `13:22: purge.pause_query: want a statement that begins with SELECT, WITH or SHOW`},
 		{"empty hours", "bucket:", "purge: {hours: '02:00-02:00'}\nbucket:", `13:16: purge.hours: want hours such as`},
 		{"huge number", "bucket:", "fetch: {max_limit: 99999999999999999999}\nbucket:", `13:20: fetch.max_limit: want a whole number`},
 		{"later: packed", "bucket:", "archive: {layout: packed}\nbucket:", `13:19: archive.layout: not in this version: remove the key or leave it at its default, conversation`},
-		{"later: drill", "bucket:", "drill: {scratch_dsn: 'u:hunter2hunter2@tcp(x)/y'}\nbucket:", `13:22: drill.scratch_dsn: not in this version`},
-		{"later: auth", "bucket:", "fetch: {auth: {token: hunter2hunter2}}\nbucket:", `fetch.auth: not in this version: remove the key or leave it at its default, empty`},
-		{"later: schedule", "bucket:", "schedule: {archive: '* * * * *'}\nbucket:", `13:21: schedule.archive: not in this version`},
+		{"unknown auth", "bucket:", "fetch: {auth: {token: hunter2hunter2}}\nbucket:", `13:16: fetch.auth: unknown key token (known: clients, tokens, jwt, insecure_transport)`},
+		{"bad listen", "bucket:", "fetch: {listen: '8080'}\nbucket:", `13:17: fetch.listen: want HOST:PORT`},
+		{"bad listen port", "bucket:", "fetch: {listen: '127.0.0.1:http'}\nbucket:", `13:17: fetch.listen: want HOST:PORT`},
+		{"open without callers", "bucket:", "fetch: {listen: ':8080'}\nbucket:", `13:17: fetch.listen: anybody who reaches this address could read all messages`},
+		{"open by name", "bucket:", "fetch: {listen: 'localhost.example:8080'}\nbucket:", `fetch.listen: anybody who reaches this address`},
+		{"open with TLS alone", "bucket:", "fetch: {listen: '[::]:8080', tls: {cert: c, key: k}}\nbucket:", `fetch.listen: anybody who reaches this address`},
+		{"tokens in the clear", "bucket:", "fetch: {listen: '0.0.0.0:8080', auth: {tokens: t}}\nbucket:", `13:17: fetch.listen: tokens would cross the network in the clear`},
+		{"JWTs in the clear", "bucket:", "fetch: {listen: '0.0.0.0:8080', auth: {jwt: {issuer: i, audience: a, jwks: j}}}\nbucket:", `13:17: fetch.listen: tokens would cross`},
+		{"budget too small", "bucket:", "fetch: {budget: 9ms}\nbucket:", `13:17: fetch.budget: want 10ms to 1m0s`},
+		{"budget too big", "bucket:", "fetch: {budget: 61s}\nbucket:", `13:17: fetch.budget: want 10ms to 1m0s`},
+		{"late hedge", "bucket:", "fetch: {hedge_after: 800ms}\nbucket:", `13:22: fetch.hedge_after: want hedge_after (800ms) below budget (800ms)`},
+		{"budget below the hedge", "bucket:", "fetch: {budget: 100ms}\nbucket:", `13:17: fetch.budget: want hedge_after (150ms) below budget (100ms)`},
+		{"small cache", "bucket:", "fetch: {cache: 1MiB}\nbucket:", `13:16: fetch.cache: want at least 16MiB`},
+		{"no calls", "bucket:", "fetch: {limits: {process: 0}}\nbucket:", `13:27: fetch.limits.process: want a whole number of 1..1000000`},
+		{"certificate without key", "bucket:", "fetch: {tls: {cert: c}}\nbucket:", `13:21: fetch.tls.cert: want both cert and key`},
+		{"client CA without certificate", "bucket:", "fetch: {tls: {client_ca: c}}\nbucket:", `13:26: fetch.tls.client_ca: has no effect without cert`},
+		{"clients without CA", "bucket:", "fetch: {auth: {clients: [a]}}\nbucket:", `13:26: fetch.auth.clients[0]: has no effect without fetch.tls.client_ca`},
+		{"half a JWT", "bucket:", "fetch: {auth: {jwt: {audience: a, jwks: j}}}\nbucket:", `13:32: fetch.auth.jwt.audience: want all of issuer, audience and jwks`},
+		{"keys by http", "bucket:", "fetch: {auth: {jwt: {issuer: i, audience: a, jwks: 'http://hunter2@x/'}}}\nbucket:", `fetch.auth.jwt.jwks: want a file or an https URL`},
+		{"bad schedule", "bucket:", "schedule: {archive: '0 24 * * *'}\nbucket:", `13:21: schedule.archive: want five fields, minute hour day-of-month month day-of-week, such as 0 2 * * *: end of range (24) above maximum (23): 24`},
+		{"schedule of four fields", "bucket:", "schedule: {archive: '', drill: '0 2 * *'}\nbucket:", `13:32: schedule.drill: want five fields`},
+		{"schedule by a word", "bucket:", "schedule: {purge: '@daily'}\nbucket:", `13:19: schedule.purge: want five fields`},
+		{"schedule as number", "bucket:", "schedule: {verify: 5}\nbucket:", `13:20: schedule.verify: want five fields`},
+		{"schedule that is never due", "bucket:", "schedule: {patrol: '0 0 31 2 *'}\nbucket:", `13:20: schedule.patrol: it is never due`},
+		{"schedule in no zone", "bucket:", "schedule: {timezone: Local}\nbucket:", `13:22: schedule.timezone: want a time zone`},
+		{"schedule of an unknown job", "bucket:", "schedule: {restore: '0 2 * * *'}\nbucket:", `schedule: unknown key restore`},
+		{"sample of nothing", "bucket:", "schedule: {verify_sample: 0/8}\nbucket:", `13:27: schedule.verify_sample: want a part such as 1/8`},
 		{"later: body", "manifest:", "  body: {tables: [x]}\nmanifest:", `source.body.tables: not in this version`},
 		{"unset variable", "hunter2hunter2@tcp(db:3306)/coldtier", "${NOT_SET}@tcp(db:3306)/coldtier", `12:8: manifest.dsn: environment variable NOT_SET is not set`},
 		{"missing file", "hunter2hunter2@tcp(db:3306)/coldtier", "${file:/no/such}@tcp(db:3306)/coldtier", `12:8: manifest.dsn: file /no/such does not exist`},
@@ -199,6 +231,22 @@ func TestAllFaultsAtOnce(t *testing.T) {
 			t.Fatalf("no %q in the rest of\n%v", w, err)
 		}
 		rest = after
+	}
+}
+
+// What may listen where: with callers that are known, and tokens that stay secret.
+func TestListening(t *testing.T) {
+	small := read(t, "small.yaml")
+	for _, in := range []string{
+		"{listen: '127.0.0.1:0'}", "{listen: '[::1]:8080'}", "{listen: 'localhost:8080'}", "{listen: '127.0.0.1:1', auth: {tokens: t}}",
+		"{listen: ':8080', tls: {cert: c, key: k, client_ca: a}}",
+		"{listen: ':8080', tls: {cert: c, key: k}, auth: {tokens: t}}",
+		"{listen: ':8080', tls: {cert: c, key: k}, auth: {jwt: {issuer: i, audience: a, jwks: 'https://x/keys'}}}",
+		"{listen: 'history.internal:8080', auth: {tokens: t, insecure_transport: true}}",
+	} {
+		if _, err := Parse("c.yaml", []byte(small+"fetch: "+in+"\n"), lookup(nil)); err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func Load(path string, l Lookup) (*Config, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			why = "does not exist; name the configuration with --config FILE"
 		}
-		return nil, &Error{File: path, Line: 1, Column: 1, Message: "the file " + why}
+		return nil, &Error{File: path, Message: "the file " + why}
 	}
 	return Parse(path, data, l)
 }
@@ -61,26 +61,13 @@ func (d *decoder) config(m *mapping, c *Config) {
 	m.section("clickhouse", true, func(s *mapping) { clickhouse(s, &c.ClickHouse) })
 	m.section("archive", false, func(s *mapping) { archive(s, &c.Archive) })
 	m.section("purge", false, func(s *mapping) { purge(s, &c.Purge) })
-	m.section("fetch", false, func(s *mapping) {
-		s.number("max_limit", &c.Fetch.MaxLimit, 1, 100_000)
-		s.later("listen", "127.0.0.1:8080")
-		s.later("budget", "800ms")
-		s.later("hedge_after", "150ms")
-		s.later("cache", "256MiB")
-		s.laterEmpty("auth")
-	})
-	m.section("drill", false, func(s *mapping) {
-		s.later("scratch_dsn", "")
-		s.later("sample", "1/8")
-		s.later("report_dir", "drills")
-	})
-	m.section("schedule", false, func(s *mapping) {
-		s.later("archive", "0 2 * * *")
-		s.later("purge", "0 4 * * *")
-		s.later("patrol", "0 5 * * 0")
-		s.later("drill", "0 6 1 1,4,7,10 *")
-		s.later("timezone", "UTC")
-	})
+	m.section("prices", false, func(s *mapping) { costs(s, &c.Prices) })
+	m.section("fetch", false, func(s *mapping) { fetch(s, &c.Fetch) })
+	m.section("drill", false, func(s *mapping) { drill(s, &c.Drill) })
+	m.section("canary", false, func(s *mapping) { d.canary(s, &c.Canary) })
+	m.section("metrics", false, func(s *mapping) { d.metrics(s, &c.Metrics) })
+	m.section("traces", false, func(s *mapping) { d.traces(s, &c.Traces) })
+	m.section("schedule", false, func(s *mapping) { schedule(s, &c.Schedule) })
 	m.end()
 }
 
@@ -159,6 +146,7 @@ func bucket(m *mapping, b *Bucket) {
 	m.text("endpoint", &b.Endpoint, checkEndpoint)
 	m.flag("path_style", &b.PathStyle)
 	m.flag("compatible", &b.Compatible)
+	m.size("quota", &b.Quota, 0, math.MaxInt64)
 	// The classes that need thawing are left out: a copy is read back right after
 	// it was written.
 	m.text("storage_class", &b.StorageClass, checkOneOf("STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "REDUCED_REDUNDANCY"))
@@ -193,19 +181,16 @@ func archive(m *mapping, a *Archive) {
 	m.later("pack_below", "128KiB")
 	m.size("memory", &a.Memory, 64<<20, math.MaxInt64)
 	m.number("workers", &a.Workers, 0, 256)
+	m.number("per_server", &a.PerServer, 0, 1024)
 	m.text("verify", &a.Verify, checkOneOf("full", "later"))
+	pace(m, &a.Pace)
 }
 
 func purge(m *mapping, p *Purge) {
 	m.duration("lag", &p.Lag)
 	m.text("strategy", &p.Strategy, checkOneOf("auto", "partition", "rows"))
-	m.number("rows_per_second", &p.RowsPerSecond, 0, 1_000_000_000)
-	m.duration("max_replica_lag", &p.MaxReplicaLag)
-	m.number("max_threads_running", &p.MaxThreadsRunning, 0, 1_000_000)
-	m.formatted("hours", func(s string) error {
-		p.Hours = s
-		return checkHours(s)
-	})
+	m.text("approval", &p.Approval, checkOneOf("none", "required"))
+	pace(m, &p.Pace)
 }
 
 // section reads a mapping under a key; a required one that is missing is read as
@@ -321,7 +306,7 @@ func (m *mapping) dsn(key string, dst *DSN) {
 func (d *decoder) dsn(n ast.Node, path string, dst *DSN) {
 	d.value(n, path, func(s string) (err error) {
 		*dst, err = ParseDSN(s)
-		d.redactor.addDSN(*dst)
+		d.redactor.AddDSN(*dst)
 		return err
 	})
 }

@@ -20,7 +20,6 @@
 // # Keys of later versions
 //
 // Some keys have a fixed name and default although this version does not have
-// what they configure (serving, drills, schedules, a separate table of bodies,
-// the packed layout). They may stand in the file with their default value; any
+// what they configure (a separate table of bodies, the packed layout). They may stand in the file with their default value; any
 // other value is refused with "not in this version", never ignored.
 package config

@@ -16,6 +16,10 @@ type Lookup struct {
 // System looks variables up in the environment and the file system.
 func System() Lookup { return Lookup{Env: os.LookupEnv, File: os.ReadFile} }
 
+// Expand puts the variables into a text of the command line, as into a value of the
+// file, and gives their values, which are secrets.
+func (l Lookup) Expand(s string) (out string, gave []string, err error) { return l.expand(s) }
+
 // expand puts in the variables of a value and says whether there were any. Every
 // value that a variable gave is returned too. Errors quote a variable's name or
 // path, never a value.

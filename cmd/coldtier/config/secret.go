@@ -133,7 +133,8 @@ func (r *Redactor) Add(s string) {
 	slices.SortFunc(r.olds, func(a, b Secret) int { return len(b.Reveal()) - len(a.Reveal()) })
 }
 
-func (r *Redactor) addDSN(d DSN) {
+// AddDSN makes a DSN's password unprintable.
+func (r *Redactor) AddDSN(d DSN) {
 	r.Add(d.password.Reveal())
 }
 

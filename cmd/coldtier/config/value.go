@@ -98,6 +98,9 @@ func checkName(s string) error {
 	return nil
 }
 
+// CheckWorker checks a name that a worker is given.
+func CheckWorker(s string) error { return checkName(s) }
+
 func checkIdentifier(s string) error {
 	if !made(s, 1, 64, "_") || s[0] >= '0' && s[0] <= '9' {
 		return errors.New("want a plain identifier: letters, digits and '_'")
@@ -153,14 +156,16 @@ func checkHours(s string) error {
 	if s == "" {
 		return nil
 	}
-	from, to, ok := strings.Cut(s, "-")
-	if to == "24:00" {
-		to = "23:59"
-	}
-	_, err1 := time.Parse("15:04", from)
-	_, err2 := time.Parse("15:04", to)
-	if !ok || err1 != nil || err2 != nil || len(from) != 5 || len(to) != 5 || from == to {
-		return errors.New("want hours such as 22:00-06:00, in the source's time zone")
+	for one := range strings.SplitSeq(s, ",") {
+		from, to, ok := strings.Cut(strings.TrimSpace(one), "-")
+		if to == "24:00" {
+			to = "23:59"
+		}
+		_, err1 := time.Parse("15:04", from)
+		_, err2 := time.Parse("15:04", to)
+		if !ok || err1 != nil || err2 != nil || len(from) != 5 || len(to) != 5 || from == to {
+			return errors.New("want hours such as 22:00-06:00 or 22:00-06:00,12:00-13:00, in the source's time zone")
+		}
 	}
 	return nil
 }

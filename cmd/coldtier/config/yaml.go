@@ -21,9 +21,12 @@ type Error struct {
 	Message      string
 }
 
-// Error is "FILE:LINE:COLUMN: KEY: MESSAGE". It never quotes a value of the file.
+// Error is "FILE:LINE:COLUMN: KEY: MESSAGE", without a line where the file cannot be read. It never quotes a value of the file.
 func (e *Error) Error() string {
-	where := fmt.Sprintf("%s:%d:%d: ", e.File, e.Line, e.Column)
+	where := e.File + ": "
+	if e.Line > 0 {
+		where = fmt.Sprintf("%s:%d:%d: ", e.File, e.Line, e.Column)
+	}
 	if e.Key != "" {
 		where += e.Key + ": "
 	}
