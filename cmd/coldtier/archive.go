@@ -15,37 +15,53 @@ import (
 
 func (a *app) archiveCommand() *cobra.Command {
 	var s selection
+	var b budget
 	c := a.command(&cobra.Command{
 		Use:   "archive",
 		Short: "Copy and verify every slice that is old enough and not yet copied",
 		Long: `Copy every slice (one table on one day) that is older than archive.after and not
 yet copied, oldest day first, and verify each copy. Nothing is deleted. Any number
-of processes may run at once. A slice that fails is named and tried again by the
-next run.`,
+of processes may run at once, and share the work. A slice that fails is named and
+tried again by the next run. With --max-duration or --until a run ends by itself: what
+it has no time for is named (exit code 3), and the next run begins with it.`,
 		Example: `  coldtier archive --dry-run
   coldtier archive
-  coldtier archive --from 2024-01-01 --to 2024-12-31 --shard 'im_0?.*'   backfill`,
-		Args: cobra.NoArgs,
+  coldtier archive --from 2024-01-01 --to 2024-12-31 --shard 'im_0?.*'   backfill
+  coldtier archive --until 06:00`,
+		Args: noArgs,
 	}, func(ctx context.Context, _ []string) (result, error) {
 		if err := s.parse(); err != nil {
 			return nil, err
 		}
-		return a.archive(ctx, archive.Selection{From: s.from, To: s.to, Shard: s.shard})
+		if err := b.parse(); err != nil {
+			return nil, err
+		}
+		return a.archive(ctx, archive.Selection{From: s.from, To: s.to, Shard: s.shard}, &b)
 	})
 	s.flags(c)
-	return a.changes(c)
+	b.flags(c)
+	return a.shared(a.changes(c))
 }
 
-func (a *app) archive(ctx context.Context, sel archive.Selection) (_ result, err error) {
-	p, err := a.open(ctx, need{warm: true, bucket: true, rows: true, job: true})
+func (a *app) archive(ctx context.Context, sel archive.Selection, b *budget) (_ result, err error) {
+	p, err := a.open(ctx, need{warm: true, bucket: true, rows: true, job: true, goAhead: manifest.StopArchive})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = joinClose(err, p) }()
+	if !a.dryRun {
+		if err := a.recallStops(ctx, p, manifest.StopArchive); err != nil {
+			return nil, err
+		}
+	}
+	var end context.CancelFunc
+	ctx, end = a.withBudget(ctx, p, b)
+	defer end()
 	ar, err := a.archiver(p)
 	if err != nil {
 		return nil, setup(err)
 	}
+	sel.Filled = a.dryRun
 	plan, err := ar.Plan(ctx, sel)
 	if err != nil {
 		return nil, err
@@ -58,19 +74,31 @@ func (a *app) archive(ctx context.Context, sel archive.Selection) (_ result, err
 		}
 	}
 	if a.dryRun {
-		return &archivePlan{true, plan}, nil
+		f, err := a.forecastArchive(ctx, p, ar, plan)
+		if err != nil {
+			return nil, err
+		}
+		return &archivePlan{true, plan, f}, nil
 	}
 	m := a.newMeter("archive")
 	defer m.end()
 	var rep *archive.Report
-	err = a.recorded(ctx, p, "archive", func() (any, error) {
+	err = a.recorded(ctx, p, "archive", func(ctx context.Context) (any, error) {
 		if err := p.claimOwner(ctx); err != nil {
 			return nil, err
 		}
 		if rep, err = ar.Run(ctx, plan, m); err != nil {
 			return nil, err
 		}
-		return rep, archived(rep)
+		rep.Throttled = p.pace.seconds()
+		if sel.From == nil && sel.To == nil && sel.Shard == "" {
+			a.idleArchive(ctx, p, plan.Newest, rep)
+		}
+		err := archived(rep)
+		if ctx.Err() == nil { // a run that is ended leaves it to the next one
+			err = errors.Join(err, a.mirrorAll(ctx, p))
+		}
+		return briefly(rep), err
 	})
 	m.end()
 	if rep == nil {
@@ -93,7 +121,7 @@ func archived(r *archive.Report) error {
 		return nil // others do the rest
 	}
 	if len(r.Left) > 0 {
-		first := r.Left[0]
+		first := firstLeft(r.Left)
 		err = errors.Join(err, fmt.Errorf("%s left, the first %s: %w", count(len(r.Left), "slice"), first.Slice, first.Err))
 	}
 	return mark(err, errPartial)
@@ -118,6 +146,7 @@ func all[T any](list []T, is func(T) bool) bool {
 type archivePlan struct {
 	DryRun bool `json:"dry_run"`
 	*archive.Plan
+	Forecast *archiveForecast `json:"forecast"`
 }
 
 func (r *archivePlan) text(w io.Writer) {
@@ -139,6 +168,7 @@ func (r *archivePlan) text(w io.Writer) {
 	}
 	table(w, "DAY\tSHARD\tSTATE\tWOULD", rows)
 	andMore(w, len(r.Work))
+	r.Forecast.text(w)
 	fmt.Fprintf(w, "%s\n", count(len(r.Work), "slice"))
 }
 
@@ -155,7 +185,7 @@ func (r *archiveResult) text(w io.Writer) {
 			if o.Adopted {
 				note = "taken over from a run that died"
 			}
-			rows = append(rows, row(o.Slice.Day, o.Slice.Shard, o.Action, o.State, o.Generation, o.Rows, o.Objects, bytesText(o.Bytes), seconds(o.Seconds), note))
+			rows = append(rows, row(o.Slice.Day, o.Slice.Shard, o.Action, o.State, o.Generation, amount(o.Rows), amount(o.Objects), bytesText(o.Bytes), seconds(o.Seconds), note))
 		}
 		table(w, "DAY\tSHARD\tACTION\tSTATE\tGENERATION\tROWS\tOBJECTS\tBYTES\tTOOK\t", rows)
 		andMore(w, len(r.Done))
@@ -166,10 +196,15 @@ func (r *archiveResult) text(w io.Writer) {
 	for _, o := range r.Failed[:min(len(r.Failed), maxRows)] {
 		fmt.Fprintf(w, "failed  %s: %s\n", o.Slice, printable(o.Error))
 	}
-	rate := ""
-	if r.Seconds > 0 {
-		rate = fmt.Sprintf(", %.0f rows/s", float64(r.Rows)/r.Seconds)
+	if len(r.Done)+len(r.Left)+len(r.Failed)+r.Elsewhere == 0 {
+		fmt.Fprintln(w, "nothing to do")
+		return
 	}
-	fmt.Fprintf(w, "%s done, %d left, %d failed: %s in %s, %s, %s%s\n", count(len(r.Done), "slice"), len(r.Left), len(r.Failed),
-		count(r.Rows, "row"), count(r.Objects, "object"), bytesText(r.Bytes), seconds(r.Seconds), rate)
+	heldBackText(w, r.Throttled)
+	others := ""
+	if r.Elsewhere > 0 {
+		others = fmt.Sprintf(", %d by other runs", r.Elsewhere)
+	}
+	fmt.Fprintf(w, "%s done%s, %d left, %d failed: %s in %s, %s, %s%s\n", count(len(r.Done), "slice"), others, len(r.Left), len(r.Failed),
+		count(r.Rows, "row"), count(r.Objects, "object"), bytesText(r.Bytes), seconds(r.Seconds), rate(r.Rows, r.Seconds))
 }

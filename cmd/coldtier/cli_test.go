@@ -75,6 +75,8 @@ func TestUsage(t *testing.T) {
 		{"hold", "add", "--reason", "x"}, {"hold", "add", "--shard", "a.b", "--reason", "x"}, {"hold", "add", "--conversation", "1"},
 		{"hold", "add", "--shard", "a", "--day", "2026-05-01", "--reason", "x"}, {"hold", "add", "--conversation", "1", "--sender", "2", "--reason", "x"},
 		{"hold", "add", "--conversation", "1", "--reason", " "}, {"hold", "release"}, {"hold", "release", "x"}, {"hold", "frob"}, {"status", "--runs", "-1"},
+		{"hold"}, {"canary"}, {"rebuild"}, {"drill", "--last", "3"}, {"drill", "--trusted-key", "x"}, {"drill", "--history", "--sample", "1"},
+		{"restore", "--into", "u:p@tcp(127.0.0.1:1)/x", "--keep-for", "30d"}, {"restore", "--into", "u:p@tcp(127.0.0.1:1)/x", "--into-warm", "--keep-for", "0d"},
 	} {
 		got := inProcess(nil, time.Now, append([]string{"--config", path}, args...)...)
 		if got.code != exitUsage || got.stdout != "" || !strings.HasPrefix(got.stderr, "coldtier: ") || strings.Count(got.stderr, "\n") != 1 {
@@ -84,6 +86,35 @@ func TestUsage(t *testing.T) {
 		if args[0] != "--output" && (got.code != exitUsage || !strings.Contains(got.stdout, `"kind": "usage"`) || !strings.Contains(got.stdout, `"exit_code": 2`)) {
 			t.Errorf("%q in JSON: %+v", args, got)
 		}
+	}
+}
+
+// A fault of the command line is told in plain words, with the help of its own verb.
+func TestUsageIsPlain(t *testing.T) {
+	for line, want := range map[string]string{
+		"arkive":                               `unknown command "arkive": is archive meant? (see coldtier --help)`,
+		"hold relase 3":                        `unknown command "relase": is release meant? (see coldtier hold --help)`,
+		"hold":                                 "say what to do: add, release, list (see coldtier hold --help)",
+		"archive now":                          `unexpected argument "now" (see coldtier archive --help)`,
+		"fetch":                                "--conversation missing (see coldtier fetch --help)",
+		"hold add --reason x":                  "--shard or --conversation or --sender missing (see coldtier hold add --help)",
+		"hold add --day x":                     "--reason missing (see coldtier hold add --help)",
+		"drill --last 3":                       "--last does nothing without --history (see coldtier drill --help)",
+		"status --frob":                        "unknown flag: --frob (see coldtier status --help)",
+		"restore --keep-for x":                 "--keep-for does nothing without --into-warm (see coldtier restore --help)",
+		"hold add --reason x --day 2026-05-01": "--shard and --day belong together: --shard missing (see coldtier hold add --help)",
+		"fetch --conversation 1 --after 1 --before 2": "--after and --before exclude each other (see coldtier fetch --help)",
+		"archive --day 2026-05-01 --from 2026-05-01":  "--day and --from exclude each other (see coldtier archive --help)",
+		"export": "--format missing (see coldtier export --help)",
+	} {
+		got := inProcess(nil, time.Now, strings.Fields(line)...)
+		if got.code != exitUsage || got.stderr != "coldtier: "+want+"\n" {
+			t.Errorf("%s: %d\n got %swant coldtier: %s", line, got.code, got.stderr, want)
+		}
+	}
+	got := inProcess(nil, time.Now, "--output", "json", "hold", "add")
+	if !strings.Contains(got.stdout, `"command": "hold add"`) {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -101,20 +132,20 @@ func TestConfigurationErrors(t *testing.T) {
 			t.Errorf("line %q", line)
 		}
 	}
-	if got := inProcess(nil, time.Now, "--config", path+".none", "id", "1"); got.code != exitUsage || !strings.Contains(got.stderr, "does not exist") {
+	if got := inProcess(nil, time.Now, "--config", path+".none", "id", "1"); got.code != exitUsage || !strings.Contains(got.stderr, path+".none: the file does not exist") {
 		t.Errorf("%+v", got)
 	}
 }
 
 // Every verb has help with examples.
 func TestHelp(t *testing.T) {
-	for _, verb := range []string{"", "migrate", "check", "archive", "verify", "purge", "fetch", "status", "hold", "hold add", "hold release", "hold list", "id"} {
+	for _, verb := range []string{"", "migrate", "check", "archive", "verify", "purge", "fetch", "restore", "export", "serve", "scheduler", "status", "hold", "hold add", "hold release", "hold list", "canary", "canary plant", "canary check", "id"} {
 		got := inProcess(nil, time.Now, append(strings.Fields(verb), "--help")...)
 		if got.code != 0 || !strings.Contains(got.stdout, "Examples:\n  coldtier ") {
 			t.Errorf("help of %q: %+v", verb, got)
 		}
 	}
-	for _, verb := range []string{"migrate", "archive", "verify", "purge", "hold add", "hold release"} {
+	for _, verb := range []string{"migrate", "archive", "verify", "purge", "restore", "scheduler", "hold add", "hold release", "canary plant"} {
 		if got := inProcess(nil, time.Now, append(strings.Fields(verb), "--help")...); !strings.Contains(got.stdout, "--dry-run") {
 			t.Errorf("%s changes something and has no --dry-run", verb)
 		}
@@ -145,7 +176,7 @@ func TestPrintable(t *testing.T) {
 // J4: the first signal ends the context, the second ends the process at once.
 func TestSignals(t *testing.T) {
 	quit := make(chan int, 1)
-	ctx, stop := signals(context.Background(), func(code int) { quit <- code })
+	ctx, stop := signals(context.Background(), func() time.Duration { return time.Minute }, func(code int) { quit <- code })
 	defer stop()
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -155,13 +186,21 @@ func TestSignals(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the first signal did not end the context")
 	}
-	if !errors.Is(context.Cause(ctx), errInterrupted) {
+	if cause := context.Cause(ctx); !errors.Is(cause, errInterrupted) || cause.Error() != "interrupted by SIGTERM" {
 		t.Errorf("cause: %v", context.Cause(ctx))
 	}
 	select {
 	case <-quit:
 		t.Fatal("the first signal ended the process")
 	default:
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil { // at once: the first one's echo
+		t.Fatal(err)
+	}
+	select {
+	case <-quit:
+		t.Fatal("the first signal's echo ended the process")
+	case <-time.After(2 * echo):
 	}
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)

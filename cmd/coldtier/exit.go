@@ -9,6 +9,13 @@ import (
 	"github.com/coldtier/coldtier/archive/purge"
 	"github.com/coldtier/coldtier/cmd/coldtier/config"
 	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/restore"
+	"github.com/coldtier/coldtier/restore/canary"
+	"github.com/coldtier/coldtier/restore/patrol"
+	"github.com/coldtier/coldtier/restore/rebuild"
+	"github.com/coldtier/coldtier/restore/rehydrate"
+	reading "github.com/coldtier/coldtier/restore/selection"
+	"github.com/coldtier/coldtier/scheduler"
 )
 
 // The exit codes.
@@ -53,11 +60,20 @@ const (
 	kindUsage         = "usage"
 	kindSetup         = "setup"
 	kindPartial       = "partial"
+	kindStopped       = "stopped"
 	kindRefused       = "refused"
 	kindLeased        = "leased"
 	kindInterrupted   = "interrupted"
+	kindDeadline      = "deadline"
+	kindLost          = "lost" // the job's lease
+	kindPanic         = "panic"
 	kindFailed        = "failed"
 )
+
+// outcomes are how a run can end that did not do all it was to do.
+func outcomes() []string {
+	return []string{kindConfiguration, kindUsage, kindSetup, kindPartial, kindStopped, kindRefused, kindLeased, kindInterrupted, kindDeadline, kindLost, kindPanic, kindFailed}
+}
 
 type verdict struct {
 	code int
@@ -70,13 +86,18 @@ type verdict struct {
 // what is merely wrong.
 func verdicts() []verdict {
 	return []verdict{
-		{exitUsage, kindUsage, []error{errUsage, archive.ErrTooYoung, archive.ErrNoTable}},
-		{exitPartial, kindPartial, []error{errPartial, purge.ErrPartly}},
-		{exitRefused, kindRefused, []error{errUnsafe, archive.ErrMismatch, archive.ErrUnsafe, archive.ErrForeign, archive.ErrUnowned, purge.ErrDrift, purge.ErrRefused, manifest.ErrHeld, manifest.ErrLag}},
+		{exitUsage, kindUsage, []error{errUsage, archive.ErrTooYoung, archive.ErrNoTable, restore.ErrQuery, rehydrate.ErrNothing, reading.ErrSelection}},
+		{exitPartial, kindStopped, []error{errStopped, archive.ErrStopped, purge.ErrStopped}},
+		{exitPartial, kindPartial, []error{errPartial, purge.ErrPartly, rehydrate.ErrPartly, rebuild.ErrPartly, patrol.ErrPartly}},
+		{exitRefused, kindRefused, []error{errUnsafe, archive.ErrMismatch, archive.ErrUnsafe, archive.ErrForeign, archive.ErrUnowned, purge.ErrDrift, purge.ErrRefused, manifest.ErrHeld, manifest.ErrLag, manifest.ErrUnapproved, restore.ErrTenant, rehydrate.ErrRefused, rehydrate.ErrDiffers, reading.ErrMismatch, rebuild.ErrTarget, rebuild.ErrUnequal, manifest.ErrNotEmpty, canary.ErrRefused, canary.ErrDiffers, patrol.ErrDiffers}},
 		{exitLeased, kindLeased, []error{manifest.ErrLeased, purge.ErrLeased}},
+		{exitFailed, kindPanic, []error{scheduler.ErrPanic}},
+		{exitFailed, kindDeadline, []error{scheduler.ErrDeadline}},
+		{exitFailed, kindLost, []error{scheduler.ErrLost}},
+		{exitPartial, kindPartial, []error{archive.ErrTimeUp, archive.ErrTooLarge}},
 		{exitFailed, kindInterrupted, []error{errInterrupted, context.Canceled}},
 		{exitUsage, kindSetup, []error{errSetup}},
-		{exitPartial, kindPartial, []error{purge.ErrThrottled, purge.ErrHours, purge.ErrLocked}},
+		{exitPartial, kindPartial, []error{archive.ErrPaused, purge.ErrThrottled, purge.ErrHours, purge.ErrLocked, rehydrate.ErrThrottled}},
 	}
 }
 

@@ -57,7 +57,7 @@ func TestExitCodes(t *testing.T) {
 		{"too young", fmt.Errorf("day x: %w", archive.ErrTooYoung), 2, "usage"},
 		{"held", manifest.ErrHeld, 4, "refused"},
 		{"lag", manifest.ErrLag, 4, "refused"},
-		{"signal", fmt.Errorf("%w by signal terminated", errInterrupted), 1, "interrupted"},
+		{"signal", fmt.Errorf("%w by SIGTERM", errInterrupted), 1, "interrupted"},
 		{"signal during the set-up", fmt.Errorf("%w: %w", errInterrupted, setup(context.Canceled)), 1, "interrupted"},
 		{"signal in part", mark(fmt.Errorf("%w: %w", errInterrupted, context.Canceled), errPartial), 3, "partial"},
 

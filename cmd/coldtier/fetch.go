@@ -2,36 +2,40 @@ package main
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
-	"io"
 	"strconv"
-	"unicode/utf8"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/restore"
 )
 
 func (a *app) fetchCommand() *cobra.Command {
-	var conversation, before, after, around, from string
+	var conversation, before, after, around, from, tenant string
+	var oldest bool
 	var limit int
-	c := a.command(&cobra.Command{
+	var s remote
+	c := &cobra.Command{
 		Use:   "fetch --conversation ID",
 		Short: "Print one page of a conversation's cold history",
 		Long: `Print one page of a conversation's cold history: the newest, or the one before or
 after a cursor (both exclusive), or around a message. A page may be short but has
-no gap; what could not be read is named.
+no gap; what could not be read is named, and the exit code is 3.
+
+With --server a running "coldtier serve" is asked, and no configuration is read.
 
 In JSON every value is a string, numbers too, and NULL is null. A value that is not
-UTF-8 is in base64, and its column is then listed in the message's "base64".`,
+UTF-8 is in base64, and its column is then listed in the message's "base64". A
+column that a recalled or deleted message's status keeps back is in its "withheld".`,
 		Example: `  coldtier fetch --conversation 9007199254740993 --limit 20
   coldtier fetch --conversation 9007199254740993 --before 4711
-  coldtier fetch --conversation 9007199254740993 --around 837851385029464064 --from s3`,
-		Args: cobra.NoArgs,
-	}, func(ctx context.Context, _ []string) (result, error) {
-		q := restore.Query{Conversation: []byte(conversation), Limit: limit, From: restore.Store(from)}
+  coldtier fetch --conversation 9007199254740993 --around 837851385029464064 --from s3
+  coldtier fetch --conversation 9007199254740993 --oldest --server https://history:8080 --token-file token`,
+		Args: noArgs,
+	}
+	c = a.command(c, func(ctx context.Context, _ []string) (result, error) {
+		q := restore.Query{Conversation: []byte(conversation), Limit: limit, From: restore.Store(from), Oldest: oldest, Tenant: tenant}
 		for _, f := range []struct {
 			name, text string
 			into       **uint64
@@ -46,10 +50,19 @@ UTF-8 is in base64, and its column is then listed in the message's "base64".`,
 			*f.into = &n
 		}
 		switch {
-		case limit < 1:
-			return nil, usage("--limit %d: want at least 1", limit)
+		case limit < 1 && c.Flags().Changed("limit"), limit > maxLimit:
+			return nil, usage("--limit %d: want 1 to %d", limit, maxLimit)
 		case q.From != restore.FromAny && q.From != restore.FromBucket && q.From != restore.FromClickHouse:
 			return nil, usage("--from %q: want auto, s3 or clickhouse", from)
+		}
+		if err := s.check(c.Flags().Changed); err != nil {
+			return nil, err
+		}
+		if s.url != "" {
+			return a.fetchRemote(ctx, s, q)
+		}
+		if tenant != "" {
+			q.Only = &tenant
 		}
 		return a.fetch(ctx, q)
 	})
@@ -59,12 +72,26 @@ UTF-8 is in base64, and its column is then listed in the message's "base64".`,
 	f.StringVar(&before, "before", "", "the page before a `CURSOR`, newest first")
 	f.StringVar(&after, "after", "", "the page after a `CURSOR`, oldest first")
 	f.StringVar(&around, "around", "", "the page around a `MESSAGE_ID`, oldest first")
-	f.IntVar(&limit, "limit", restore.DefaultBefore, "at most `N` messages, and at most fetch.max_limit")
+	f.BoolVar(&oldest, "oldest", false, "the oldest page, oldest first")
+	f.IntVar(&limit, "limit", 0, fmt.Sprintf("at most `N` messages, and at most fetch.max_limit (default %d, oldest first %d)", restore.DefaultBefore, restore.DefaultAfter))
+	f.StringVar(&tenant, "tenant", "", "give it only if it is this `TENANT`'s; with --server: whom it is for")
 	f.StringVar(&from, "from", string(restore.FromAny), "auto, s3 or clickhouse")
+	s.flags(c)
 	_ = c.MarkFlagRequired("conversation") // it exists
-	c.MarkFlagsMutuallyExclusive("before", "after", "around")
+	c.MarkFlagsMutuallyExclusive("before", "after", "around", "oldest")
+	c.MarkFlagsMutuallyExclusive("from", "server")
 	return c
 }
+
+// maxLimit is more than any server gives, and fits into its request.
+const maxLimit = 1_000_000
+
+// localBudget is what a page may take that the command reads itself: it has no
+// connections yet, and nobody who scrolls waits for it.
+const (
+	localBudget = 30 * time.Second
+	localHedge  = 3 * time.Second // until the bucket is asked, too: the first answer comes with a connection
+)
 
 func (a *app) fetch(ctx context.Context, q restore.Query) (_ result, err error) {
 	p, err := a.open(ctx, need{bucket: q.From == restore.FromBucket, rows: q.From == restore.FromClickHouse})
@@ -77,126 +104,25 @@ func (a *app) fetch(ctx context.Context, q restore.Query) (_ result, err error) 
 			return nil, setup(err)
 		}
 	}
-	if q.From == restore.FromAny {
-		// The bucket alone is enough: a page need not wait for ClickHouse to be well.
-		if err := a.openRows(ctx, p); err != nil {
-			a.log.Warn("ClickHouse cannot be asked; the page is read from the bucket", "error", err)
-		}
+	if q.From == restore.FromAny { // a page need not wait for ClickHouse to be well
+		p.late = newLateRows(ctx, a, p)
+		p.closers = append(p.closers, p.late)
 	}
-	page, err := a.fetcher(p).Fetch(ctx, q)
+	f, err := a.history(ctx, p, localBudget, localHedge, false, nil)
 	if err != nil {
 		return nil, err
 	}
-	r := newPage(q, page)
-	if page.State != restore.Complete {
-		return r, mark(fmt.Errorf("the page is %s: %s could not be read", page.State, count(len(page.Missing), "part")), errPartial)
+	page, err := f.Fetch(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return pageIs(localPage(q, page))
+}
+
+// pageIs gives a page, and that it is not all when it isn't.
+func pageIs(r *pageResult) (result, error) {
+	if r.State != restore.Complete {
+		return r, mark(fmt.Errorf("the page is %s: %s could not be read", r.State, count(len(r.Missing), "part")), errPartial)
 	}
 	return r, nil
-}
-
-type pageResult struct {
-	Conversation string            `json:"conversation"`
-	State        restore.State     `json:"state"`
-	HasMore      bool              `json:"has_more"`
-	MinCursor    *decimal          `json:"min_cursor"`
-	MaxCursor    *decimal          `json:"max_cursor"`
-	Next         *decimal          `json:"next"` // anchor of the next page in the same direction
-	Limit        int               `json:"limit"`
-	Messages     []messageResult   `json:"messages"`
-	Missing      []restore.Missing `json:"missing"`
-	Requests     int               `json:"bucket_requests"`
-	Queries      int               `json:"clickhouse_queries"`
-
-	content []string // what the text shows of each message
-}
-
-// decimal is a 64-bit number that JSON has as a string, since JavaScript's numbers
-// lose its last digits.
-type decimal uint64
-
-// MarshalText writes the number in decimal.
-func (d decimal) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(d), 10), nil }
-
-func decimalOf(n *uint64) *decimal {
-	if n == nil {
-		return nil
-	}
-	d := decimal(*n)
-	return &d
-}
-
-type messageResult struct {
-	MessageID decimal            `json:"message_id"`
-	Cursor    decimal            `json:"cursor"`
-	Store     restore.Store      `json:"store"`
-	Values    map[string]*string `json:"values"`
-	Base64    []string           `json:"base64,omitempty"` // columns whose value is not UTF-8
-}
-
-func newPage(q restore.Query, p *restore.Page) *pageResult {
-	r := &pageResult{
-		Conversation: string(q.Conversation), State: p.State, HasMore: p.HasMore, MinCursor: decimalOf(p.MinCursor), MaxCursor: decimalOf(p.MaxCursor),
-		Next: decimalOf(p.Next), Limit: p.Limit, Messages: []messageResult{}, Missing: append([]restore.Missing{}, p.Missing...), Requests: p.Requests, Queries: p.Queries,
-	}
-	for _, x := range p.Rows {
-		s := x.Batch.Schema()
-		m := messageResult{MessageID: decimal(x.MessageID()), Cursor: decimal(x.Cursor()), Store: x.Store, Values: map[string]*string{}}
-		for i, c := range s.Columns() {
-			v := x.Batch.Value(i, x.Index)
-			if v == nil {
-				m.Values[c.Name] = nil
-				continue
-			}
-			text := string(v)
-			if !utf8.Valid(v) {
-				text = base64.StdEncoding.EncodeToString(v)
-				m.Base64 = append(m.Base64, c.Name)
-			}
-			m.Values[c.Name] = &text
-		}
-		r.Messages = append(r.Messages, m)
-		r.content = append(r.content, contentOf(s, x))
-	}
-	return r
-}
-
-// contentWidth is how much of a message the text shows.
-const contentWidth = 60
-
-func contentOf(s *message.Schema, x restore.Row) string {
-	i := s.Role(message.Content)
-	if i < 0 {
-		return ""
-	}
-	v := x.Batch.Value(i, x.Index)
-	if v == nil {
-		return "NULL"
-	}
-	text := string(v[:min(len(v), 4*contentWidth)])
-	size := ""
-	if len(v) > contentWidth {
-		size = fmt.Sprintf(" (%s)", bytesText(int64(len(v))))
-	}
-	return shortened(text, contentWidth) + size
-}
-
-func (r *pageResult) text(w io.Writer) {
-	var rows []string
-	for i, m := range r.Messages {
-		rows = append(rows, row(uint64(m.Cursor), uint64(m.MessageID), m.Store, r.content[i]))
-	}
-	if len(rows) > 0 {
-		table(w, "CURSOR\tMESSAGE\tFROM\tCONTENT", rows)
-	}
-	for _, m := range r.Missing {
-		fmt.Fprintf(w, "missing  cursors %d to %d of slice %s (%s): %s\n", m.MinCursor, m.MaxCursor, m.Slice, printable(m.Key), printable(m.Reason))
-	}
-	more := "no more"
-	if r.HasMore {
-		more = "more"
-		if r.Next != nil {
-			more = fmt.Sprintf("more from cursor %d", uint64(*r.Next))
-		}
-	}
-	fmt.Fprintf(w, "%s, %s, %s\n", count(len(r.Messages), "message"), r.State, more)
 }

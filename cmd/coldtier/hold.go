@@ -15,7 +15,7 @@ import (
 )
 
 func (a *app) holdCommand() *cobra.Command {
-	c := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "hold",
 		Short: "Place, release and list holds",
 		Long: `A hold forbids deleting until it is released. On a slice (--shard and --day) it
@@ -24,11 +24,7 @@ out of the cold tier; the purge of the warm rows goes on, since their copies sta
 		Example: `  coldtier hold add --shard im_00.msg_content_00 --day 2026-05-01 --reason "ticket 4711"
   coldtier hold list
   coldtier hold release 3`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-	}
-	c.AddCommand(a.holdAddCommand(), a.holdReleaseCommand(), a.holdListCommand())
-	return c
+	}, a.holdAddCommand(), a.holdReleaseCommand(), a.holdListCommand())
 }
 
 func (a *app) holdAddCommand() *cobra.Command {
@@ -39,7 +35,7 @@ func (a *app) holdAddCommand() *cobra.Command {
 		Example: `  coldtier hold add --shard im_00.msg_content_00 --day 2026-05-01 --reason "ticket 4711"
   coldtier hold add --conversation 9007199254740993 --reason "court order 12/26"
   coldtier hold add --sender 42 --reason "court order 12/26" --by legal@example.com`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}, func(ctx context.Context, _ []string) (result, error) {
 		if strings.TrimSpace(reason) == "" {
 			return nil, usage("--reason: say why")
@@ -131,7 +127,7 @@ func (a *app) holdAdd(ctx context.Context, h manifest.Hold) (_ result, err error
 	if r.Slice != nil {
 		r.Slice.Held = true
 	}
-	return r, nil
+	return r, a.mirrorHold(ctx, p)
 }
 
 func (r *holdResult) text(w io.Writer) {
@@ -182,12 +178,14 @@ func (a *app) holdReleaseCommand() *cobra.Command {
 			if h.ID != id {
 				continue
 			}
-			if !a.dryRun {
-				if err := p.manifest.ReleaseHold(ctx, id, orUser(by)); err != nil {
-					return nil, err
-				}
+			r := &holdResult{DryRun: a.dryRun, Hold: h, did: "released"}
+			if a.dryRun {
+				return r, nil
 			}
-			return &holdResult{DryRun: a.dryRun, Hold: h, did: "released"}, nil
+			if err := p.manifest.ReleaseHold(ctx, id, orUser(by)); err != nil {
+				return nil, err
+			}
+			return r, a.mirrorHold(ctx, p)
 		}
 		return nil, usage("hold %d is not in force: see coldtier hold list", id)
 	})
@@ -202,7 +200,7 @@ func (a *app) holdListCommand() *cobra.Command {
 		Short: "List the holds in force",
 		Example: `  coldtier hold list
   coldtier hold list --all`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}, func(ctx context.Context, _ []string) (_ result, err error) {
 		p, err := a.open(ctx, need{})
 		if err != nil {
@@ -215,7 +213,7 @@ func (a *app) holdListCommand() *cobra.Command {
 		}
 		return &holdsResult{Holds: append([]manifest.Hold{}, holds...)}, nil
 	})
-	c.Flags().BoolVar(&all, "all", false, "also those that were released")
+	c.Flags().BoolVar(&all, "all", false, "also those that were released or have expired")
 	return c
 }
 
@@ -232,9 +230,11 @@ func (r *holdsResult) text(w io.Writer) {
 	for _, h := range r.Holds {
 		released := ""
 		if h.ReleasedAt != nil {
-			released = stamp(*h.ReleasedAt) + " by " + printable(h.ReleasedBy)
+			released = stamp(*h.ReleasedAt) + ", released by " + printable(h.ReleasedBy)
+		} else if h.ExpiresAt != nil {
+			released = stamp(*h.ExpiresAt)
 		}
 		rows = append(rows, row(h.ID, h.Kind, printable(h.Subject), printable(h.By), stamp(h.At), released, shortened(h.Reason, 60)))
 	}
-	table(w, "HOLD\tON\tSUBJECT\tBY\tSINCE\tRELEASED\tREASON", rows)
+	table(w, "HOLD\tON\tSUBJECT\tBY\tSINCE\tUNTIL\tREASON", rows)
 }

@@ -23,7 +23,7 @@ dropped. Run it before the first archive, after an upgrade of coldtier, and as o
 as you like.`,
 		Example: `  coldtier migrate --dry-run
   coldtier migrate`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 	}, a.migrate))
 }
 
@@ -40,7 +40,7 @@ func (a *app) migrate(ctx context.Context, _ []string) (_ result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parts{cfg: cfg}
+	p := &parts{cfg: cfg, owner: owner()}
 	defer func() { err = joinClose(err, p) }()
 	// Everything is looked at before anything is changed.
 	for _, open := range []func(context.Context, *parts) error{a.openManifest, a.openWarm, a.openBucket, a.openRows} {
@@ -68,6 +68,16 @@ func (a *app) migrate(ctx context.Context, _ []string) (_ result, err error) {
 	}
 	if err := a.markBucket(ctx, p, r); err != nil {
 		return r, err
+	}
+	if !a.dryRun {
+		if err := p.manifest.Check(ctx); err != nil { // half rebuilt
+			return r, setup(err)
+		}
+		if err := a.mirrorAll(ctx, p); away(err) {
+			r.Warnings = append(r.Warnings, "what the manifest alone knows is put into the bucket by the next archive: "+a.redactor.Text(err.Error()))
+		} else if err != nil {
+			return r, err
+		}
 	}
 	statements, err := p.rows.Migrate(ctx, schemas, a.dryRun)
 	r.ClickHouse = append(r.ClickHouse, statements...)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -37,7 +38,7 @@ const maxErrors = 20
 
 // finish prints the result and the error and gives the exit code.
 func (a *app) finish(ctx context.Context, err error) int {
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errInterrupted) { // else it tells so itself
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
 	err = refusal(err)
@@ -131,12 +132,16 @@ func shortened(s string, n int) string {
 
 // table prints columns; the cells of a row are separated by tabs.
 func table(w io.Writer, header string, rows []string) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, header)
 	for _, r := range rows {
 		fmt.Fprintln(t, r)
 	}
-	_ = t.Flush() // the terminal is gone; there is nobody to tell
+	_ = t.Flush() // into memory
+	for line := range strings.Lines(b.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n")) // an empty last cell is padded
+	}
 }
 
 func row(cells ...any) string {
@@ -156,9 +161,45 @@ func count[N int | int64 | uint64](n N, one string) string {
 	return humanize.Comma(int64(min(uint64(n), 1<<62))) + " " + one + "s"
 }
 
+// amount is a number of things in a table's cell.
+func amount[N int | int64 | uint64](n N) string { return humanize.Comma(int64(min(uint64(n), 1<<62))) }
+
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
+// span is a time to come or gone by, in its two largest units: 6d23h, 3h12m, 45s.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	d = max(d, 0)
+	whole := func(unit time.Duration, name string) string {
+		if n := d / unit; n > 0 {
+			d %= unit
+			return fmt.Sprintf("%d%s", n, name)
+		}
+		return ""
+	}
+	switch {
+	case d >= day:
+		d = d.Round(time.Hour)
+		return whole(day, "d") + whole(time.Hour, "h")
+	case d >= time.Hour:
+		d = d.Round(time.Minute)
+		return whole(day, "d") + whole(time.Hour, "h") + whole(time.Minute, "m")
+	case d >= time.Minute:
+		d = d.Round(time.Second)
+		return whole(time.Hour, "h") + whole(time.Minute, "m") + whole(time.Second, "s")
+	}
+	return d.Round(time.Second).String()
+}
 
 // seconds is a duration for people.
 func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(10 * time.Millisecond).String()
+}
+
+// rate is how fast rows went, to follow how long it took; nothing where none went.
+func rate(rows uint64, s float64) string {
+	if rows == 0 || s <= 0 {
+		return ""
+	}
+	return ", " + humanize.Comma(int64(float64(rows)/s+.5)) + " rows/s"
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
@@ -29,17 +30,29 @@ type meter struct {
 	slices  int
 	done    int
 	rows    int
+	of      int // rows there will be; 0: unknown, and the bar counts slices
 }
 
 // tellEvery is the pause between log lines.
 const tellEvery = 10 * time.Second
 
 func (a *app) newMeter(what string) *meter {
-	m := &meter{what: what, log: a.log, now: a.now, begun: a.now()}
+	return a.meterOf(&meter{what: what}, -1)
+}
+
+// newRowMeter is a meter of work whose rows are known before, so that it tells when the
+// work will have ended.
+func (a *app) newRowMeter(what string, rows uint64, slices int) *meter {
+	of := int(rows) //nolint:gosec // a count of rows
+	return a.meterOf(&meter{what: what, of: of, slices: slices}, of, progressbar.OptionShowIts(), progressbar.OptionSetItsString("rows"), progressbar.OptionSetPredictTime(true))
+}
+
+func (a *app) meterOf(m *meter, of int, options ...progressbar.Option) *meter {
+	m.log, m.now, m.begun = a.log, a.now, a.now()
 	m.told = m.begun
 	if a.terminal {
-		m.bar = progressbar.NewOptions(-1, progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(what),
-			progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())
+		m.bar = progressbar.NewOptions(of, append(options, progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(m.what),
+			progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionFullWidth())...)
 		m.bars = a.bars
 		m.bars.set(m.bar)
 	}
@@ -72,21 +85,33 @@ func (m *meter) SliceDone(rows int) {
 	if m.bySlice {
 		m.rows += rows
 	}
-	if m.bar != nil {
-		_ = m.bar.Add(1) // a bar that cannot be drawn is no error of the work
-	}
 	m.tell()
 }
 
+// tell draws the bar; one that cannot be drawn is no error of the work.
 func (m *meter) tell() {
 	if m.bar != nil {
+		if m.of > 0 {
+			_ = m.bar.Set(min(m.rows, m.of))
+			m.bar.Describe(fmt.Sprintf("%s of %s", humanize.Comma(int64(m.done)), count(m.slices, "slice")))
+			return
+		}
+		_ = m.bar.Set(m.done)
 		m.bar.Describe(fmt.Sprintf("%s, %s", m.what, count(m.rows, "row")))
 		return
 	}
-	if now := m.now(); now.Sub(m.told) >= tellEvery {
-		m.told = now
-		m.log.Info(m.what, "slices_done", m.done, "slices", m.slices, "rows", m.rows, "rows_per_second", int(float64(m.rows)/now.Sub(m.begun).Seconds()))
+	now := m.now()
+	if now.Sub(m.told) < tellEvery {
+		return
 	}
+	m.told = now
+	rate := float64(m.rows) / now.Sub(m.begun).Seconds()
+	told := []any{"slices_done", m.done, "slices", m.slices, "rows", m.rows, "rows_per_second", int(rate)}
+	if m.of > 0 && m.rows > 0 {
+		left := time.Duration(float64(max(m.of-m.rows, 0)) / rate * float64(time.Second))
+		told = append(told, "of_rows", m.of, "eta", left.Round(time.Second).String())
+	}
+	m.log.Info(m.what, told...)
 }
 
 // end removes the bar. It may be called again.

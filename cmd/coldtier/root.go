@@ -34,18 +34,25 @@ func (a *app) run(ctx context.Context, args []string) (code int) {
 	root.SetArgs(args)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	switch {
 	case a.begun:
 	case err == nil: // help or the version
 		return exitDone
 	default:
-		err = usage("%w (see coldtier --help)", err)
+		a.verb = verbOf(c)
+		err = usage("%w (see %s --help)", plainly(err), c.CommandPath())
 		if wantsJSON(args) { // a fault of the command line may come before --output is read
 			a.output = formatJSON
 		}
 	}
-	return a.finish(ctx, err)
+	code = a.finish(ctx, err)
+	if a.telemetry != nil {
+		if err := a.telemetry.tracer.close(ctx); err != nil {
+			a.log.Warn("the last spans are lost", "error", err)
+		}
+	}
+	return code
 }
 
 // wantsJSON finds --output json in a command line that may be wrong elsewhere.
@@ -76,8 +83,13 @@ skew, mismatch); 5 another run holds the lease.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		Args:          cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknown(c, args[0])
+			}
+			return c.Help()
+		},
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
@@ -96,12 +108,18 @@ func (a *app) command(c *cobra.Command, do verb) *cobra.Command {
 		if err := a.start(); err != nil {
 			return err
 		}
-		a.begun, a.verb = true, strings.TrimPrefix(c.CommandPath(), "coldtier ")
+		a.begun, a.verb, a.limits.args = true, verbOf(c), given(c)
 		r, err := do(c.Context(), args)
 		a.result = r
 		return err
 	}
 	return c
+}
+
+// verbOf is a command's name without the program's, which alone has none.
+func verbOf(c *cobra.Command) string {
+	_, name, _ := strings.Cut(c.CommandPath(), " ")
+	return name
 }
 
 // changes adds --dry-run to a command that changes something.
@@ -119,13 +137,13 @@ func (a *app) start() error {
 	a.bars = &barGuard{a: a, w: a.stderr}
 	switch a.logFormat {
 	case formatText:
-		h = slog.NewTextHandler(a.bars, nil)
+		h = slog.NewTextHandler(a.bars, &slog.HandlerOptions{Level: &a.logLevel})
 	case formatJSON:
-		h = slog.NewJSONHandler(a.bars, nil)
+		h = slog.NewJSONHandler(a.bars, &slog.HandlerOptions{Level: &a.logLevel})
 	default:
 		return errors.New("--log-format: want text or json")
 	}
-	a.log = slog.New(h)
+	a.log = slog.New(placed{Handler: h, runs: &a.runs})
 	return nil
 }
 
@@ -141,6 +159,12 @@ func (a *app) load() (*config.Config, error) {
 		if s, ok := a.lookup.Env(name); ok {
 			a.redactor.Add(s)
 		}
+	}
+	if a.telemetry == nil {
+		if a.telemetry, err = newTelemetry(c, a.now, a.log); err != nil {
+			return nil, err
+		}
+		a.onPause = a.telemetry.paused
 	}
 	return c, nil
 }

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
-	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/scheduler"
 )
 
 // maxRows is how many slices a text lists; JSON lists all.
@@ -28,30 +27,16 @@ func warningLines(w io.Writer, warnings []string) {
 // joinClose closes the parts and adds its error.
 func joinClose(err error, p *parts) error { return errors.Join(err, p.close()) }
 
-// endTime is how long the note that a run has ended may take, also after a signal: with
-// the 15 s in which a purge settles its slices, less than grace.
-const endTime = 5 * time.Second
+// endTime is how long it may take to note that a run has ended, also after a signal: with
+// the 15 s in which a purge settles its slices, less than the default of --grace.
+const endTime = scheduler.EndTime
 
 // recorded does a job and notes its begin, outcome and report in the manifest.
-func (a *app) recorded(ctx context.Context, p *parts, job string, do func() (report any, err error)) error {
-	id, err := p.manifest.BeginRun(ctx, job, p.owner)
-	if err != nil {
-		return err
-	}
-	report, err := do()
-	outcome := "done"
-	if err != nil {
-		_, outcome = exit(err)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
-	defer cancel()
-	if e := p.manifest.EndRun(ctx, id, outcome, report); e != nil {
-		if err == nil {
-			return e
-		}
-		if !errors.Is(e, manifest.ErrState) {
-			a.log.Warn("the run's end could not be noted", "run", id, "error", e)
-		}
-	}
-	return err
+func (a *app) recorded(ctx context.Context, p *parts, job string, do func(context.Context) (report any, err error)) error {
+	defer a.pushing(ctx, p, job)()
+	return a.once(ctx, p, job, a.telemetry.source, func(ctx context.Context, run uint64) (report any, err error) {
+		ctx, told := a.told(ctx, p, job, run)
+		defer func() { told(err) }()
+		return do(ctx)
+	})
 }

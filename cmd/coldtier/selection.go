@@ -14,6 +14,7 @@ import (
 // selection is the days and shards a verb is narrowed to.
 type selection struct {
 	day, fromText, toText, shard string
+	plan                         string // of a purge: the approved plan that is done
 
 	from, to *snowflake.Day // inclusive
 }

@@ -96,10 +96,10 @@ func TestStopInTheMiddle(t *testing.T) {
 	s := l.start("--output", "json", "archive")
 	eventually(t, m, "SELECT COUNT(*) > 2 FROM slices WHERE state = 'verified'")
 	s.signal(t)
-	if code := s.wait(t, grace+5*time.Second); code != exitPartial {
+	if code := s.wait(t, defaultGrace+5*time.Second); code != exitPartial {
 		t.Fatalf("exit code %d\n%s", code, s.stderr.String())
 	}
-	if !strings.Contains(s.stdout.String(), `"kind": "partial"`) || !strings.Contains(s.stderr.String(), "signal") || !strings.Contains(s.stderr.String(), "left, the first ") {
+	if !strings.Contains(s.stdout.String(), `"kind": "partial"`) || !strings.Contains(s.stderr.String(), "interrupted by SIG") || !strings.Contains(s.stderr.String(), "left, the first ") {
 		t.Errorf("%s", s.stderr.String())
 	}
 	eventually(t, m, "SELECT outcome = 'partial' FROM runs WHERE job = 'archive'")

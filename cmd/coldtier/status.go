@@ -2,227 +2,170 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
-	"slices"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
-	"github.com/coldtier/coldtier/archive/snowflake"
+	"github.com/coldtier/coldtier/cmd/coldtier/config"
+	"github.com/coldtier/coldtier/cmd/coldtier/status"
 	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/scheduler"
 )
 
 func (a *app) statusCommand() *cobra.Command {
 	var s selection
-	var runs int
+	var o statusOptions
 	c := a.command(&cobra.Command{
 		Use:   "status",
 		Short: "Show what is where",
-		Long: `Show the slices by state and by day, what the purge waits for, failures, holds and
-the last runs. Only the manifest is asked. ROWS and BYTES are those of the newest
-copies; PURGE is when the last verified slice of the day may go.`,
+		Long: `Show what needs somebody, the slices by state, a calendar of days, what is behind, what
+runs, what a purge may delete, holds, how much was read back when, and the last runs.
+Only the manifest is asked.
+
+The calendar has a column for each week. A day shows the least advanced state of its
+slices, or that one of them failed or is held; a small letter says that other slices of
+the day are further. Without a selection it is of the last 53 weeks.
+
+--day, --from, --to and --shard narrow the days and what is failed or held; all else is of
+all slices. A line for each day is printed for them, and with --days. ROWS and BYTES are
+those of the newest copies; PURGE is when the last verified slice of the day may go.
+
+--watch draws it anew on a terminal until Ctrl-C, and goes on while the manifest is away.
+Where the output is no terminal it prints a line when it begins and after each change.`,
 		Example: `  coldtier status
+  coldtier status --watch
   coldtier status --from 2026-05-01 --to 2026-05-31
   coldtier --output json status | jq '.result.days[] | select(.failed > 0)'`,
-		Args: cobra.NoArgs,
+		Args: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("watch") && len(args) == 1 { // --watch 5s, which is no value of the flag since that may be left out
+				d, err := config.ParseDuration(args[0])
+				if err != nil {
+					return usage("--watch %q: %w", args[0], err)
+				}
+				o.watch = d
+				return nil
+			}
+			return noArgs(c, args)
+		},
 	}, func(ctx context.Context, _ []string) (result, error) {
 		if err := s.parse(); err != nil {
 			return nil, err
 		}
-		if runs < 0 {
-			return nil, usage("--runs %d: want 0 or more", runs)
+		if err := o.check(a.output); err != nil {
+			return nil, err
 		}
-		return a.status(ctx, s, runs)
+		return a.status(ctx, s, o)
 	})
 	s.flags(c)
-	c.Flags().IntVar(&runs, "runs", 5, "show the last `N` runs")
+	f := c.Flags()
+	f.BoolVar(&o.days, "days", false, "print a line for each day, and all that failed or is held")
+	f.IntVar(&o.runs, "runs", 5, "show the last `N` runs")
+	f.DurationVar(&o.watch, "watch", 0, "go on, and look again each `INTERVAL`, 2s without one")
+	f.Lookup("watch").NoOptDefVal = "2s"
 	return c
 }
 
-// maxListed is the number of slices beyond which a status without a selection
-// leaves out the days that are wholly purged.
-const maxListed = 200_000
-
-type statusResult struct {
-	Source   string                  `json:"source"`
-	Now      time.Time               `json:"now"` // by the manifest database's clock
-	Lag      string                  `json:"purge_lag"`
-	States   []manifest.StateSummary `json:"states"` // of all slices, whatever is selected
-	Days     []dayStatus             `json:"days"`
-	NoPurged bool                    `json:"purged_days_left_out,omitempty"`
-	Failed   []sliceStatus           `json:"failed"`
-	Held     []sliceStatus           `json:"held"`
-	Holds    int                     `json:"holds"` // in force, of any kind
-	Runs     []runStatus             `json:"runs"`
+// statusOptions are the flags beside the selection.
+type statusOptions struct {
+	days  bool
+	runs  int
+	watch time.Duration // 0: once
 }
 
-type dayStatus struct {
-	Day       snowflake.Day          `json:"day"`
-	Slices    int                    `json:"slices"`
-	States    map[manifest.State]int `json:"states"`
-	Rows      uint64                 `json:"rows"`
-	Bytes     int64                  `json:"bytes"`
-	Failed    int                    `json:"failed"`
-	Held      int                    `json:"held"`
-	PurgeFrom *time.Time             `json:"purge_from,omitempty"` // when the last verified slice may go
-	Remaining string                 `json:"purge_in,omitempty"`
+func (o statusOptions) check(output string) error {
+	switch {
+	case o.runs < 0:
+		return usage("--runs %d: want 0 or more", o.runs)
+	case o.watch != 0 && o.watch < time.Second:
+		return usage("--watch %s: want at least 1s", o.watch)
+	case o.watch != 0 && output == formatJSON:
+		return usage("--watch: not with --output json, which prints one document")
+	}
+	return nil
 }
 
-type sliceStatus struct {
-	manifest.SliceKey
-	State manifest.State `json:"state"`
-	Tries int            `json:"tries,omitempty"`
-	Error string         `json:"error,omitempty"`
-}
-
-type runStatus struct {
-	ID      uint64          `json:"id"`
-	Job     string          `json:"job"`
-	Host    string          `json:"host"`
-	Started time.Time       `json:"started"`
-	Ended   *time.Time      `json:"ended,omitempty"`
-	Outcome string          `json:"outcome"`
-	Report  json.RawMessage `json:"report,omitempty"`
-}
-
-func (a *app) status(ctx context.Context, sel selection, runs int) (_ result, err error) {
+func (a *app) status(ctx context.Context, sel selection, o statusOptions) (_ result, err error) {
 	p, err := a.open(ctx, need{})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = joinClose(err, p) }()
-	if err := sel.matches(ctx, p); err != nil {
-		return nil, err
+	q := status.Query{Filter: manifest.Filter{From: sel.from, To: sel.to, Shard: sel.shard}, Runs: o.runs}
+	if sel.shard != "" {
+		switch known, err := p.manifest.Shards(ctx, sel.shard); {
+		case err != nil:
+			return nil, err
+		case len(known) == 0:
+			return nil, usage("--shard %q: the manifest has no slice of such a table: want DATABASE.TABLE, with * for any text", sel.shard)
+		}
 	}
-	sum, err := p.manifest.Summary(ctx)
+	g := a.gatherer(p)
+	look := a.look()
+	look.days = o.days || sel != (selection{})
+	if o.watch > 0 {
+		return nil, a.watchStatus(ctx, g, q, look, o.watch)
+	}
+	r, err := g.Gather(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	lag := p.cfg.Purge.Lag
-	r := &statusResult{Source: p.cfg.Source.Name, Now: sum.Now, Lag: lag.String(), States: append([]manifest.StateSummary{}, sum.States...), Holds: sum.Holds,
-		Days: []dayStatus{}, Failed: []sliceStatus{}, Held: []sliceStatus{}, Runs: []runStatus{}}
-	f := manifest.Filter{From: sel.from, To: sel.to, Shard: sel.shard}
-	total := 0
-	for _, s := range sum.States {
-		total += s.Slices
-	}
-	if sel == (selection{}) && total > maxListed {
-		f.States = []manifest.State{manifest.Pending, manifest.Copying, manifest.Committed, manifest.Verified, manifest.Purging}
-		r.NoPurged = true
-	}
-	all, err := p.manifest.Slices(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	r.byDay(all, lag)
-	last, err := p.manifest.LastRuns(ctx, "", runs)
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range last {
-		s := runStatus{l.ID, l.Job, l.Host, l.Started, l.Ended, l.Outcome, l.Report}
-		if s.Outcome == "" {
-			s.Outcome = "running"
-			if sum.Now.Sub(l.Started) > 24*time.Hour {
-				s.Outcome = "died"
-			}
-		}
-		r.Runs = append(r.Runs, s)
-	}
-	return r, nil
+	return &statusResult{r, look}, nil
 }
 
-// byDay sums slices up, which come oldest day first.
-func (r *statusResult) byDay(all []manifest.Slice, lag time.Duration) {
-	for _, s := range all {
-		if n := len(r.Days); n == 0 || r.Days[n-1].Day != s.Day {
-			r.Days = append(r.Days, dayStatus{Day: s.Day, States: map[manifest.State]int{}})
-		}
-		d := &r.Days[len(r.Days)-1]
-		d.Slices++
-		d.States[s.State]++
-		d.Rows += s.Rows
-		d.Bytes += s.Bytes
-		if s.Failed {
-			d.Failed++
-			r.Failed = append(r.Failed, sliceStatus{s.SliceKey, s.State, s.Tries, s.Error})
-		}
-		if s.Held {
-			d.Held++
-			r.Held = append(r.Held, sliceStatus{SliceKey: s.SliceKey, State: s.State})
-		}
-		if s.State == manifest.Verified && s.VerifiedAt != nil {
-			if at := s.VerifiedAt.Add(lag); d.PurgeFrom == nil || at.After(*d.PurgeFrom) {
-				d.PurgeFrom, d.Remaining = &at, max(at.Sub(r.Now), 0).Round(time.Second).String()
-			}
-		}
-	}
+// gatherer makes reports of an open manifest.
+func (a *app) gatherer(p *parts) *status.Gatherer {
+	c := p.cfg
+	return status.New(p.manifest, status.Config{Source: c.Source.Name, Zone: c.Source.Zone, After: c.Archive.After, Lag: c.Purge.Lag,
+		DrillMaxAge: c.Drill.MaxAge, MaxAgeText: days(c.Drill.MaxAge), Skew: c.Metrics.Skew, Quota: uint64(c.Bucket.Quota), Next: func(now time.Time) []status.Next { return nextRuns(c.Schedule, now) }}, a.now) //nolint:gosec // a size
 }
 
-func (r *statusResult) text(w io.Writer) {
-	fmt.Fprintf(w, "source %s, %s, purge lag %s\n", r.Source, stamp(r.Now), r.Lag)
-	if len(r.States) == 0 {
-		fmt.Fprintln(w, "\nno slices yet: run coldtier archive")
-	} else {
-		fmt.Fprintln(w)
-		var rows []string
-		for _, s := range r.States {
-			rows = append(rows, row(s.State, s.Slices, s.Rows, bytesText(int64(s.Bytes)), s.First, s.Last)) //nolint:gosec // sizes of objects
+// nextRuns says when which job is due next by the schedule.
+func nextRuns(s config.Schedule, now time.Time) (all []status.Next) {
+	for _, j := range []struct {
+		job  string
+		spec *scheduler.Spec
+	}{{manifest.StopArchive, s.Archive}, {manifest.StopPurge, s.Purge}, {"verify", s.Verify}, {"patrol", s.Patrol}, {"drill", s.Drill}} {
+		if j.spec != nil {
+			all = append(all, status.Next{Job: j.job, At: j.spec.Next(now)})
 		}
-		table(w, "STATE\tSLICES\tROWS\tBYTES\tFIRST DAY\tLAST DAY", rows)
-		fmt.Fprintln(w)
-		r.dayTable(w)
 	}
-	for _, s := range r.Failed {
-		fmt.Fprintf(w, "\nfailed  %s (%s, %d tries): %s", s.SliceKey, s.State, s.Tries, printable(s.Error))
-	}
-	for _, s := range r.Held {
-		fmt.Fprintf(w, "\nheld    %s (%s)", s.SliceKey, s.State)
-	}
-	if len(r.Failed)+len(r.Held) > 0 {
-		fmt.Fprintln(w)
-	}
-	if r.Holds > 0 {
-		fmt.Fprintf(w, "\n%s in force (coldtier hold list)\n", count(r.Holds, "hold"))
-	}
-	if len(r.Runs) > 0 {
-		fmt.Fprintln(w)
-		var rows []string
-		for _, l := range r.Runs {
-			took := ""
-			if l.Ended != nil {
-				took = l.Ended.Sub(l.Started).Round(time.Millisecond).String()
-			}
-			rows = append(rows, row(l.ID, l.Job, stamp(l.Started), took, l.Outcome, printable(l.Host)))
-		}
-		table(w, "RUN\tJOB\tSTARTED\tTOOK\tOUTCOME\tHOST", rows)
-	}
+	return all
 }
 
-func (r *statusResult) dayTable(w io.Writer) {
-	if r.NoPurged {
-		fmt.Fprintln(w, "days that are wholly purged are left out; name days with --from and --to to see them")
-	}
-	order := []manifest.State{manifest.Pending, manifest.Copying, manifest.Committed, manifest.Verified, manifest.Purging, manifest.Purged}
-	var rows []string
-	for _, d := range r.Days {
-		states := ""
-		for _, s := range slices.DeleteFunc(slices.Clone(order), func(s manifest.State) bool { return d.States[s] == 0 }) {
-			if states != "" {
-				states += ", "
-			}
-			states += fmt.Sprintf("%d %s", d.States[s], s)
-		}
-		when := ""
-		if d.PurgeFrom != nil {
-			when = "now"
-			if d.PurgeFrom.After(r.Now) {
-				when = "in " + d.Remaining
-			}
-		}
-		rows = append(rows, row(d.Day, states, d.Rows, bytesText(d.Bytes), d.Failed, d.Held, when))
-	}
-	table(w, "DAY\tSLICES\tROWS\tBYTES\tFAILED\tHELD\tPURGE", rows)
+// statusLook is how a status is drawn.
+type statusLook struct {
+	width  int  // of lines; 0: as long as they are
+	colour bool // by the terminal's codes
+	days   bool // a line for each day, and all that failed or is held
 }
+
+// calendarWidth is that of a calendar whose lines may be as long as they are.
+const calendarWidth = 80
+
+// look is how the standard output can be drawn on: colours only on a terminal that has
+// them, and not where NO_COLOR is set (no-color.org).
+func (a *app) look() statusLook {
+	f, ok := a.stdout.(*os.File)
+	if !ok || !isTerminal(f) {
+		return statusLook{}
+	}
+	var l statusLook
+	if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+		l.width = w
+	}
+	no, _ := a.lookup.Env("NO_COLOR")
+	kind, _ := a.lookup.Env("TERM")
+	l.colour = no == "" && kind != "dumb"
+	return l
+}
+
+// statusResult is a report and how to draw it.
+type statusResult struct {
+	*status.Report
+	look statusLook
+}
+
+func (r *statusResult) text(w io.Writer) { drawStatus(w, r.Report, r.look) }

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// stepHook kills or stops this process at the step that COLDTIER_CRASH_AT or
-// COLDTIER_STOP_AT names, as "STEP" or, for the N-th time it comes there, "STEP:N".
+// stepHook kills or stops this process, or panics, at the step that COLDTIER_CRASH_AT,
+// COLDTIER_STOP_AT or COLDTIER_PANIC_AT names, as "STEP" or, for the N-th time it comes there, "STEP:N".
 // COLDTIER_STEPS=1 prints each step to standard error.
 func stepHook() func(string) error {
 	var mu sync.Mutex
@@ -29,7 +29,7 @@ func stepHook() func(string) error {
 		}
 		return nil
 	}
-	act := func(variable, step string, n int, sig syscall.Signal) error {
+	act := func(variable, step string, n int, do func() error) error {
 		name, count, _ := strings.Cut(os.Getenv(variable), ":")
 		want := 1
 		if count != "" {
@@ -41,7 +41,7 @@ func stepHook() func(string) error {
 		if name != step || n != want {
 			return nil
 		}
-		return signal(sig)
+		return do()
 	}
 	return func(step string) error {
 		mu.Lock()
@@ -51,9 +51,12 @@ func stepHook() func(string) error {
 		if os.Getenv("COLDTIER_STEPS") != "" {
 			fmt.Fprintf(os.Stderr, "step %s %d\n", step, n)
 		}
-		if err := act("COLDTIER_CRASH_AT", step, n, syscall.SIGKILL); err != nil {
+		if err := act("COLDTIER_CRASH_AT", step, n, func() error { return signal(syscall.SIGKILL) }); err != nil {
 			return err
 		}
-		return act("COLDTIER_STOP_AT", step, n, syscall.SIGSTOP)
+		if err := act("COLDTIER_PANIC_AT", step, n, func() error { panic("at " + step) }); err != nil {
+			return err
+		}
+		return act("COLDTIER_STOP_AT", step, n, func() error { return signal(syscall.SIGSTOP) })
 	}
 }

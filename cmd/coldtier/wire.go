@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coldtier/coldtier/archive"
 	"github.com/coldtier/coldtier/archive/bucket"
@@ -22,6 +23,7 @@ import (
 	"github.com/coldtier/coldtier/cmd/coldtier/config"
 	"github.com/coldtier/coldtier/manifest"
 	"github.com/coldtier/coldtier/restore"
+	"github.com/coldtier/coldtier/restore/guard"
 )
 
 // maxSkew is how far the clocks of this machine and of a database may be apart.
@@ -30,7 +32,15 @@ const maxSkew = time.Minute
 // need says which parts a verb works with. A job also insists on clocks that agree and
 // on a bucket that belongs to its manifest; looking, and above all placing a hold, must
 // be possible whatever the clocks say.
-type need struct{ warm, bucket, rows, job bool }
+type need struct {
+	warm, bucket, rows, job, serve bool
+
+	goAhead string // the job, which must not be stopped; see stop
+}
+
+// serveIdle is how many connections to the manifest a server keeps: each page needs up to
+// three at once.
+const serveIdle = 64
 
 // parts are what a verb works with. The manifest is always there.
 type parts struct {
@@ -40,8 +50,13 @@ type parts struct {
 	tables   []*warm.Table
 	bucket   *bucket.Bucket
 	rows     *clickhouse.DB
-	unowned  error  // not nil: the bucket lacks the owner mark, says a job's open
-	owner    string // names this process in leases
+	late     *lateRows  // a server's, instead of rows
+	unowned  error      // not nil: the bucket lacks the owner mark, says a job's open
+	pace     *pace      // of the job, if it has one
+	owner    string     // names this process in leases
+	limit    *timeLimit // of the run; nil: none
+	approval bool       // a purge needs an approval, says what bucket and manifest know of rules
+	idle     int        // connections to the manifest that are kept; 0: the default
 	closers  []io.Closer
 }
 
@@ -67,11 +82,19 @@ func (a *app) open(ctx context.Context, n need) (_ *parts, err error) {
 			err = setup(errors.Join(err, p.close()))
 		}
 	}()
+	if n.serve {
+		p.idle = serveIdle
+	}
 	if err := a.openManifest(ctx, p); err != nil {
 		return nil, err
 	}
 	if err := p.manifest.Check(ctx); err != nil {
 		return nil, err
+	}
+	if n.goAhead != "" { // first: it may be stopped since something else does not work
+		if err := a.goAhead(ctx, p, n.goAhead); err != nil {
+			return nil, err
+		}
 	}
 	if n.job {
 		if err := a.clockAgrees(ctx, "the manifest database", p.manifest.Now); err != nil {
@@ -133,7 +156,7 @@ func owner() string {
 }
 
 func (a *app) openManifest(ctx context.Context, p *parts) (err error) {
-	p.manifest, err = manifest.Open(ctx, manifest.Config{DSN: p.cfg.Manifest.DSN.Reveal(), Source: p.cfg.Source.Name, LeaseTTL: p.cfg.Manifest.Lease}, a.log)
+	p.manifest, err = manifest.Open(ctx, manifest.Config{DSN: p.cfg.Manifest.DSN.Reveal(), Source: p.cfg.Source.Name, LeaseTTL: p.cfg.Manifest.Lease, Idle: p.idle, OnRetry: a.telemetry.retry(targetManifest)}, a.log)
 	if err != nil {
 		return remedy(err, "manifest.dsn")
 	}
@@ -190,7 +213,7 @@ func remedy(err error, key string) error {
 	return fmt.Errorf("%w: %s: %s", err, key, what)
 }
 
-const grantRights = "grant the account the rights it needs there, see deploy/sql"
+const grantRights = "use the account of the role that does this, or grant the account the rights it needs there, see deploy/sql"
 
 // refusal adds what to do when a MySQL server refuses a statement to an account, or
 // takes no writes at all, wherever in a job that was. It is an error of the surroundings.
@@ -222,7 +245,7 @@ func (a *app) openBucket(ctx context.Context, p *parts) (err error) {
 	b := p.cfg.Bucket
 	p.bucket, err = bucket.Open(ctx, bucket.Config{
 		Name: b.Name, Prefix: b.Prefix, Region: b.Region, Endpoint: b.Endpoint, PathStyle: b.PathStyle,
-		StorageClass: b.StorageClass, SSE: b.SSE, KMSKey: b.KMSKey, Compatible: b.Compatible,
+		StorageClass: b.StorageClass, SSE: b.SSE, KMSKey: b.KMSKey, Compatible: b.Compatible, OnRetry: a.telemetry.retry(targetS3),
 	}, a.log)
 	if err != nil {
 		return err
@@ -231,11 +254,14 @@ func (a *app) openBucket(ctx context.Context, p *parts) (err error) {
 	return nil
 }
 
+func clickhouseConfig(c config.ClickHouse) clickhouse.Config {
+	return clickhouse.Config{Addrs: c.Addrs, Protocol: c.Protocol, Database: c.Database, Username: c.Username, Password: c.Password.Reveal(), Cluster: c.Cluster, TLS: c.TLS}
+}
+
 func (a *app) openRows(ctx context.Context, p *parts) (err error) {
-	c := p.cfg.ClickHouse
-	p.rows, err = clickhouse.Open(ctx, clickhouse.Config{
-		Addrs: c.Addrs, Protocol: c.Protocol, Database: c.Database, Username: c.Username, Password: c.Password.Reveal(), Cluster: c.Cluster, TLS: c.TLS,
-	}, a.log)
+	c := clickhouseConfig(p.cfg.ClickHouse)
+	c.OnRetry = a.telemetry.retry(targetClickHouse)
+	p.rows, err = clickhouse.Open(ctx, c, a.log)
 	if err != nil {
 		return err
 	}
@@ -268,17 +294,17 @@ func (a *app) clockAgrees(ctx context.Context, whose string, read func(context.C
 
 func (a *app) archiveDeps(p *parts) archive.Deps {
 	d := archive.Deps{
-		Manifest: p.manifest, Objects: objects{p.bucket}, Rows: rows{p.rows}, Layout: p.cfg.Source.Layout, Zone: p.cfg.Source.Zone,
-		Source: p.cfg.Source.Name, Owner: p.owner, Clock: a.now, Log: a.log, Step: stepHook(),
+		Manifest: p.manifest, Objects: objects{p.bucket}, Rows: observedRows{rows{p.rows}, a.telemetry}, Layout: p.cfg.Source.Layout, Zone: p.cfg.Source.Zone,
+		Source: p.cfg.Source.Name, Owner: p.owner, Clock: a.now, Log: a.log, Limit: p.limit.archiveLimit(), Observer: a.telemetry, Step: stepHook(),
 	}
 	for _, t := range p.tables {
-		d.Tables = append(d.Tables, archiveTable{t})
+		d.Tables = append(d.Tables, observedTable{archiveTable{t}, a.telemetry})
 	}
 	return d
 }
 
 func archiveConfig(c *config.Config) archive.Config {
-	return archive.Config{After: c.Archive.After, Memory: c.Archive.Memory, Workers: c.Archive.Workers, Verify: c.Archive.Verify}
+	return archive.Config{After: c.Archive.After, Memory: c.Archive.Memory, Workers: c.Archive.Workers, PerServer: c.Archive.PerServer, Verify: c.Archive.Verify}
 }
 
 // memorySlack is what the collector may let grow beyond archive.memory before it
@@ -294,7 +320,13 @@ func boundMemory(c *config.Config) {
 
 func (a *app) archiver(p *parts) (*archive.Archiver, error) {
 	boundMemory(p.cfg)
-	return archive.New(a.archiveDeps(p), archiveConfig(p.cfg))
+	pace, err := a.newPace(p, manifest.StopArchive, p.cfg.Archive.Pace)
+	if err != nil {
+		return nil, err
+	}
+	d := a.archiveDeps(p)
+	d.Pace = archivePace{pace}
+	return archive.New(d, archiveConfig(p.cfg))
 }
 
 func (a *app) verifier(p *parts) *archive.Verifier {
@@ -306,12 +338,15 @@ func (a *app) purger(p *parts, progress purge.Progress) (*purge.Purger, error) {
 	c := p.cfg.Purge
 	var tables []purge.Table
 	for _, t := range p.tables {
-		tables = append(tables, purgeTable{t})
+		tables = append(tables, observedPurge{purgeTable{t}, a.telemetry})
+	}
+	pace, err := a.newPace(p, manifest.StopPurge, c.Pace)
+	if err != nil {
+		return nil, err
 	}
 	return purge.New(purge.Config{
-		Owner: p.owner, Lag: c.Lag, Strategy: purge.Strategy(c.Strategy), RowsPerSecond: c.RowsPerSecond, MaxReplicaLag: c.MaxReplicaLag,
-		MaxThreadsRunning: c.MaxThreadsRunning, Hours: c.Hours, Zone: p.cfg.Source.Zone, Now: a.now, Sleep: sleep, Progress: progress, Steps: stepHook(),
-	}, p.manifest, tables, cold{p}, a.log)
+		Owner: p.owner, Lag: c.Lag, Strategy: purge.Strategy(c.Strategy), Pace: purgePace{pace}, Now: a.now, Sleep: sleep, Progress: progress, Observer: a.telemetry, Steps: stepHook(),
+	}, p.manifest, tables, cold{p}, marks{p.bucket}, a.log)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -325,11 +360,39 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (a *app) fetcher(p *parts) *restore.Fetcher {
-	return &restore.Fetcher{
-		Manifest: p.manifest, Objects: objects{p.bucket}, Rows: rows{p.rows}, Layout: p.cfg.Source.Layout, Zone: p.cfg.Source.Zone,
-		Log: a.log, MaxLimit: p.cfg.Fetch.MaxLimit,
+// history makes the reader of pages; with fetch.warm it reads the warm tables, too. reg
+// may be nil; ahead lets it read what is likely to be asked for next.
+func (a *app) history(ctx context.Context, p *parts, budget, hedge time.Duration, ahead bool, reg prometheus.Registerer) (*restore.Fetcher, error) {
+	if known, err := p.manifest.Known(ctx); err != nil {
+		return nil, setup(err)
+	} else if !known { // it would answer that there are no messages
+		return nil, mark(fmt.Errorf("the manifest knows no source %q: correct source.name, or run coldtier migrate first", p.manifest.Source()), errSetup)
 	}
+	c := p.cfg.Fetch
+	d := restore.Deps{Manifest: p.manifest, Objects: objects{p.bucket}, Registry: reg, Log: a.log}
+	switch {
+	case p.rows != nil:
+		d.Rows = rows{p.rows}
+	case p.late != nil:
+		d.Rows = p.late
+	}
+	if c.Warm {
+		w, err := a.openWarmReader(ctx, p)
+		if err != nil {
+			return nil, setup(err)
+		}
+		d.Warm = w
+	}
+	a.telemetry.tracer.watch(&d)
+	f, err := restore.New(restore.Config{
+		Layout: p.cfg.Source.Layout, Zone: p.cfg.Source.Zone, Budget: budget, HedgeAfter: hedge, FillAfter: c.FillTimeout, Cache: c.Cache,
+		MaxLimit: c.MaxLimit, Limits: guard.LimitsConfig{Process: c.Limits.Process, Tenant: c.Limits.Tenant, Conversation: c.Limits.Conversation}, Clock: a.now, Ahead: ahead,
+	}, d)
+	if err != nil {
+		return nil, err
+	}
+	p.closers = append(p.closers, f)
+	return f, nil
 }
 
 // also makes an error match further sentinels: those by which the user of an
@@ -347,8 +410,8 @@ func also(err error, pairs ...[2]error) error {
 type objects struct{ b *bucket.Bucket }
 
 func objectError(err error) error {
-	return also(also(err, [2]error{bucket.ErrNotFound, archive.ErrNotFound}, [2]error{bucket.ErrExists, archive.ErrExists}),
-		[2]error{bucket.ErrNotFound, restore.ErrNotFound})
+	return also(also(err, [2]error{bucket.ErrNotFound, archive.ErrNotFound}, [2]error{bucket.ErrExists, archive.ErrExists}, [2]error{bucket.ErrCorrupt, archive.ErrDamaged}),
+		[2]error{bucket.ErrNotFound, restore.ErrNotFound}, [2]error{bucket.ErrCorrupt, restore.ErrDamaged}, [2]error{bucket.ErrArchived, restore.ErrArchived})
 }
 
 func (o objects) Put(ctx context.Context, key string, body io.ReadSeeker, size int64, sum [32]byte, ifAbsent bool) error {
@@ -368,9 +431,6 @@ func (o objects) ReadRange(ctx context.Context, key string, off, n int64) ([]byt
 // rows is ClickHouse for archive and restore.
 type rows struct{ db *clickhouse.DB }
 
-// errNoRows says that ClickHouse was not opened.
-var errNoRows = errors.New("ClickHouse is not connected")
-
 func (r rows) Fit(ctx context.Context, schemas []*message.Schema) error {
 	_, err := r.db.Migrate(ctx, schemas, false)
 	return err
@@ -384,11 +444,12 @@ func (r rows) ReadCopy(ctx context.Context, id manifest.CopyID, s *message.Schem
 	return r.db.ReadCopy(ctx, id, s, fn)
 }
 
-func (r rows) Page(ctx context.Context, ids []manifest.CopyID, s *message.Schema, conversation []byte, after, before *uint64, limit int, newest bool) (*message.Batch, error) {
-	if r.db == nil {
-		return nil, errNoRows
+func (r rows) Spans(ctx context.Context, spans []restore.Span, s *message.Schema, conversation []byte, limit int) (*message.Batch, error) {
+	list := make([]clickhouse.Span, len(spans))
+	for i, sp := range spans {
+		list[i] = clickhouse.Span(sp)
 	}
-	return r.db.ReadPage(ctx, ids, s, clickhouse.PageQuery{Conversation: conversation, Before: before, After: after, Limit: limit, Newest: newest})
+	return r.db.ReadSpans(ctx, list, s, conversation, limit)
 }
 
 // archiveTable is a warm table for archive.
@@ -396,55 +457,4 @@ type archiveTable struct{ *warm.Table }
 
 func (t archiveTable) EpochFits(ctx context.Context) error {
 	return also(t.Table.EpochFits(ctx), [2]error{warm.ErrEpoch, archive.ErrUnsafe})
-}
-
-// cold is the bucket and ClickHouse for purge.
-type cold struct{ *parts }
-
-func (c cold) Sizes(ctx context.Context, prefix string) (map[string]int64, error) {
-	sizes := map[string]int64{}
-	err := c.bucket.List(ctx, prefix, func(i bucket.Info) error {
-		sizes[i.Key] = i.Size
-		return nil
-	})
-	return sizes, err
-}
-
-func (c cold) Messages(ctx context.Context, id manifest.CopyID, s *message.Schema) (uint64, error) {
-	return c.rows.Messages(ctx, id, s)
-}
-
-// purgeTable is a warm table for purge.
-type purgeTable struct{ *warm.Table }
-
-func purgeError(err error) error {
-	return also(err, [2]error{warm.ErrDrift, purge.ErrDrift}, [2]error{warm.ErrUnclear, purge.ErrUnclear},
-		[2]error{warm.ErrLocked, purge.ErrLocked}, [2]error{warm.ErrIncompatible, purge.ErrIncompatible}, [2]error{warm.ErrEpoch, purge.ErrRefused})
-}
-
-func (t purgeTable) EpochFits(ctx context.Context) error { return purgeError(t.Table.EpochFits(ctx)) }
-
-func (t purgeTable) DeleteChunk(ctx context.Context, g *manifest.PurgeGrant, c manifest.Chunk) error {
-	return purgeError(t.Table.DeleteChunk(ctx, g, c))
-}
-
-func (t purgeTable) Partition(ctx context.Context, lo, hi uint64) (purge.Range, bool, error) {
-	p, ok, err := t.Table.Partition(ctx, lo, hi)
-	return purge.Range(p), ok, purgeError(err)
-}
-
-func (t purgeTable) Exchange(ctx context.Context, r purge.Range, staging string) error {
-	return purgeError(t.Table.Exchange(ctx, warm.Partition(r), staging))
-}
-
-func (t purgeTable) CreateStaging(ctx context.Context, name string) error {
-	return purgeError(t.Table.CreateStaging(ctx, name))
-}
-
-func (t purgeTable) DropStaging(ctx context.Context, gs []*manifest.PurgeGrant, name string) error {
-	return purgeError(t.Table.DropStaging(ctx, gs, name))
-}
-
-func (t purgeTable) ReturnStaging(ctx context.Context, name string) error {
-	return purgeError(t.Table.ReturnStaging(ctx, name))
 }

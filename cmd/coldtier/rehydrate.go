@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coldtier/coldtier/archive/bucket"
+	"github.com/coldtier/coldtier/archive/clickhouse"
+	"github.com/coldtier/coldtier/archive/message"
+	"github.com/coldtier/coldtier/archive/warm"
+	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/manifest/mirror"
+	"github.com/coldtier/coldtier/restore/rehydrate"
+	reading "github.com/coldtier/coldtier/restore/selection"
+)
+
+// archivedObjects is the bucket for selection.
+type archivedObjects struct{ b *bucket.Bucket }
+
+func (o archivedObjects) ReadRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	b, err := o.b.ReadRange(ctx, key, off, n)
+	return b, also(err, [2]error{bucket.ErrNotFound, reading.ErrNotFound}, [2]error{bucket.ErrCorrupt, reading.ErrDamaged}, [2]error{bucket.ErrArchived, reading.ErrArchived})
+}
+
+// spareRows is ClickHouse for selection: connected to when the bucket lacks rows, since it
+// need not be there as long as it does not.
+type spareRows struct {
+	a   *app
+	p   *parts
+	mu  sync.Mutex
+	db  *clickhouse.DB
+	err error
+}
+
+func (r *spareRows) ReadCopy(ctx context.Context, id manifest.CopyID, s *message.Schema, fn func(*message.Batch) error) error {
+	r.mu.Lock()
+	if r.db == nil && r.err == nil {
+		if r.db, r.err = clickhouse.Open(ctx, clickhouseConfig(r.p.cfg.ClickHouse), r.a.log); r.err == nil {
+			r.p.closers = append(r.p.closers, r.db)
+		}
+	}
+	db, err := r.db, r.err
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return db.ReadCopy(ctx, id, s, fn)
+}
+
+// selected makes the reader of selections; with spare it takes from ClickHouse what the
+// bucket lacks.
+func (a *app) selected(p *parts, spare bool) *reading.Reader {
+	d := reading.Deps{Manifest: p.manifest, Objects: archivedObjects{p.bucket}, Layout: p.cfg.Source.Layout}
+	if spare {
+		d.Rows = &spareRows{a: a, p: p}
+	}
+	return reading.New(d, reading.Config{})
+}
+
+// target is a database for rehydrate.
+type target struct{ *warm.Target }
+
+func targetError(err error) error {
+	return also(also(err, [2]error{warm.ErrAgain, rehydrate.ErrAgain}), [2]error{warm.ErrNoTable, rehydrate.ErrNoTable}, [2]error{warm.ErrUnfit, rehydrate.ErrUnfit})
+}
+
+func (t target) Table(ctx context.Context, name string) (rehydrate.Table, error) {
+	x, err := t.Target.Table(ctx, name)
+	if err != nil {
+		return nil, targetError(err)
+	}
+	return targetTable{x}, nil
+}
+
+func (t target) Create(ctx context.Context, name, showCreate string) ([]string, error) {
+	notes, err := t.Target.Create(ctx, name, showCreate)
+	return notes, targetError(err)
+}
+
+type targetTable struct{ *warm.TargetTable }
+
+func (t targetTable) Sink(s *message.Schema) (rehydrate.Sink, error) {
+	x, err := t.TargetTable.Sink(s)
+	if err != nil {
+		return nil, targetError(err)
+	}
+	return sink{x}, nil
+}
+
+type sink struct{ *warm.Sink }
+
+func (s sink) Any(ctx context.Context, from, to uint64) (bool, error) {
+	is, err := s.Sink.Any(ctx, from, to)
+	return is, targetError(err)
+}
+
+func (s sink) Fingerprint(ctx context.Context, from, to uint64, conversations [][]byte) (message.Fingerprint, error) {
+	f, err := s.Sink.Fingerprint(ctx, from, to, conversations)
+	return f, targetError(err)
+}
+
+func written(w warm.Written) rehydrate.Written {
+	out := rehydrate.Written{Inserted: w.Inserted, Present: w.Present}
+	for _, c := range w.Conflicts {
+		out.Conflicts = append(out.Conflicts, rehydrate.Conflict(c))
+	}
+	for _, c := range w.Refused {
+		out.Refused = append(out.Refused, rehydrate.Refused(c))
+	}
+	return out
+}
+
+func (s sink) Write(ctx context.Context, b *message.Batch, fresh bool) (rehydrate.Written, error) {
+	w, err := s.Sink.Write(ctx, b, fresh)
+	return written(w), targetError(err)
+}
+
+func (s sink) Compare(ctx context.Context, b *message.Batch) (rehydrate.Written, []uint64, error) {
+	w, absent, err := s.Sink.Compare(ctx, b)
+	return written(w), absent, targetError(err)
+}
+
+// keeper holds slices that are restored into live tables.
+type keeper struct {
+	m      *manifest.Store
+	last   time.Duration
+	reason string
+	by     string
+	mirror *mirror.Mirror
+	log    *slog.Logger
+}
+
+func (k keeper) Keep(ctx context.Context, key manifest.SliceKey) error {
+	if _, err := k.m.KeepSlice(ctx, key, k.last, k.reason, k.by); err != nil {
+		return err
+	}
+	// The account of a restore may be one that only reads the bucket.
+	if _, err := k.mirror.Holds(ctx); err != nil {
+		k.log.WarnContext(ctx, "the hold on a restored slice is not in the bucket yet; the next coldtier archive puts it there", "slice", key.String(), "error", err)
+	}
+	return nil
+}
+
+// live says which tables of a target are warm tables of the configuration; nil when none
+// can be. Warm servers that do not answer are in the warnings: they may be what was lost.
+func (a *app) live(ctx context.Context, p *parts, t *warm.Target) (l *rehydrate.Live, replicas []string, warnings []string, err error) {
+	if err := a.warmOf(p); err != nil {
+		return nil, nil, nil, err
+	}
+	name, is, err := t.Live(ctx, p.warm)
+	if !is && err != nil {
+		var unknown interface{ Unwrap() []error }
+		if !errors.As(err, &unknown) {
+			return nil, nil, nil, err
+		}
+		for _, e := range unknown.Unwrap() {
+			warnings = append(warnings, a.redactor.Text(e.Error()))
+		}
+	}
+	if !is {
+		return nil, nil, warnings, nil
+	}
+	for _, d := range p.cfg.Source.Databases {
+		if t.SameName(d.DSN.Database(), name) {
+			for _, r := range d.Replicas {
+				replicas = append(replicas, r.Reveal())
+			}
+			name = d.DSN.Database() // as shards name it
+		}
+	}
+	return &rehydrate.Live{Database: name, Is: func(table string) bool {
+		for _, glob := range p.cfg.Source.Tables {
+			plain, _ := path.Match(glob, table) // the configuration was checked
+			folded, _ := path.Match(strings.ToLower(glob), strings.ToLower(table))
+			if (plain || folded) && !strings.HasPrefix(table, warm.StagingPrefix) {
+				return true
+			}
+		}
+		return false
+	}}, replicas, warnings, nil
+}
