@@ -81,7 +81,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	busiest, err := d.busiest(ctx)
+	busiest, most, err := d.busiest(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,11 @@ func (d *demo) run(ctx context.Context) error {
 	if before != after {
 		return errors.New("the page differs from the one before the purge")
 	}
-	return d.verdict(ctx, want, warmBytes, archive, purge)
+	pages, err := d.serve(ctx, busiest, most)
+	if err != nil {
+		return err
+	}
+	return d.verdict(ctx, want, warmBytes, archive, purge, pages)
 }
 
 func (d *demo) say(format string, args ...any) {
@@ -210,19 +214,18 @@ func (d *demo) warmBytes(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-func (d *demo) busiest(ctx context.Context) (conversation string, err error) {
-	most := 0
+func (d *demo) busiest(ctx context.Context) (conversation string, most int, err error) {
 	for _, t := range d.tables {
 		var c string
 		var n int
 		if err := d.db.QueryRowContext(ctx, "SELECT session_id, COUNT(*) n FROM "+t+" GROUP BY session_id ORDER BY n DESC LIMIT 1").Scan(&c, &n); err != nil {
-			return "", err
+			return "", 0, err
 		}
 		if n > most {
 			conversation, most = c, n
 		}
 	}
-	return conversation, nil
+	return conversation, most, nil
 }
 
 func (d *demo) count(ctx context.Context) (n int, err error) {
@@ -257,6 +260,7 @@ bucket: {name: cold, prefix: im, endpoint: "%s", path_style: true}
 clickhouse: {addrs: ["%s"], protocol: %s, database: cold}
 archive: {after: 1s}    # a platform would say 180d
 purge: {lag: %s}
+fetch: {listen: "127.0.0.1:0", drain: 0s}    # port 0: any that is free
 `, d.dsn("im_00"), d.dsn("im_01"), d.dsn("coldtier"), d.s3.Endpoint, d.clickhouse.Addr, d.clickhouse.Protocol, lag)
 	if d.config == "" {
 		d.say("the configuration")
@@ -271,7 +275,7 @@ func (d *demo) coldtier(ctx context.Context, note string, args ...string) (strin
 	fmt.Printf("\n# %s\n$ coldtier %s\n", note, strings.Join(args, " "))
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, d.program, append([]string{"--config", d.config}, args...)...)
-	cmd.Env = append(os.Environ(), "MYSQL_PASSWORD="+d.mysql.Passwd, "AWS_ACCESS_KEY_ID="+d.s3.Key, "AWS_SECRET_ACCESS_KEY="+d.s3.Secret)
+	cmd.Env = d.environ()
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &out), os.Stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("coldtier %s: %w", args[0], err)
@@ -279,8 +283,12 @@ func (d *demo) coldtier(ctx context.Context, note string, args ...string) (strin
 	return out.String(), nil
 }
 
+func (d *demo) environ() []string {
+	return append(os.Environ(), "MYSQL_PASSWORD="+d.mysql.Passwd, "AWS_ACCESS_KEY_ID="+d.s3.Key, "AWS_SECRET_ACCESS_KEY="+d.s3.Secret)
+}
+
 // verdict prints the last screen. Every figure of it is counted past the product.
-func (d *demo) verdict(ctx context.Context, want truth.Rows, warmBytes int64, archive, purge time.Duration) (err error) {
+func (d *demo) verdict(ctx context.Context, want truth.Rows, warmBytes int64, archive, purge time.Duration, pages []time.Duration) (err error) {
 	m := d.mysql.Clone()
 	m.DBName, m.Params = "coldtier", nil
 	store, err := truth.Manifest(ctx, m.FormatDSN(), "im")
@@ -313,6 +321,7 @@ func (d *demo) verdict(ctx context.Context, want truth.Rows, warmBytes int64, ar
 	line("bytes", "%s warm (tables and indexes), %s cold in the bucket", size(warmBytes), size(cold.Bytes))
 	line("archive", "%.1f s, %s rows/s, both copies read back and compared", archive.Seconds(), comma(int(float64(len(want))/archive.Seconds())))
 	line("purge", "%.1f s, %s rows/s", purge.Seconds(), comma(int(float64(len(want))/purge.Seconds())))
+	line("pages", "%d of 20 by RPC: median %s, slowest %s", len(pages), pages[len(pages)/2].Round(100*time.Microsecond), pages[len(pages)-1].Round(100*time.Microsecond))
 	line("verdict", "%d lost, %d doubled, %d changed", lost, twice, len(bucket.Different)+len(inRows.Different))
 	if lost+twice > 0 || !bucket.OK() || !inRows.OK() || len(warm) > 0 {
 		return fmt.Errorf("the copies are not what was loaded: bucket %s; ClickHouse %s", bucket, inRows)

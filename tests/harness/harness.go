@@ -52,6 +52,15 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
+// Once skips a test with -short, as tests/all runs the second set of servers: it is about
+// what does not differ between them, and takes long.
+func Once(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("it is run on the first set of servers")
+	}
+}
+
 // Options say what to set up. The zero value is one table of one day.
 type Options struct {
 	Tables      int  // 1 unless set; msg_content_00, _01, ... in one database
@@ -91,6 +100,7 @@ type Env struct {
 	options    Options
 	mu         sync.Mutex
 	store      *manifest.Store
+	storeOf    string // the manifest that store is
 }
 
 // New makes a set-up and migrates it. All of it goes at the test's end.
@@ -162,6 +172,14 @@ func (e *Env) configure() {
 		}
 		return ""
 	}
+	impact := "  max_impact: 0\n" // tests slow each other down
+	if strings.Contains(o.Config["archive"], "max_impact") {
+		impact = ""
+	}
+	fetch := more("fetch")
+	if fetch != "" {
+		fetch = "fetch:\n" + fetch
+	}
 	text := fmt.Sprintf(`source:
   name: im
   snowflake: {epoch: 2015-01-01T00:00:00Z, time_shift: 22}
@@ -187,9 +205,9 @@ func (e *Env) configure() {
 %spurge:
   lag: %s
   strategy: %s
-%s`, through(e.WarmDSN, o.MySQLAddr), o.Replica, more("source"), through(e.Manifest, or(o.ManifestAddr, o.MySQLAddr)), more("manifest"), e.S3.Bucket, or(o.S3Endpoint, e.S3.Endpoint), more("bucket"),
-		or(o.ClickHouseAddr, e.ClickHouse.Addr), e.ClickHouse.Protocol, e.ClickHouse.Database, more("clickhouse"), e.after(), more("archive"),
-		or(o.Lag, "0s"), or(o.Strategy, "auto"), more("purge"))
+%s%s`, through(e.WarmDSN, o.MySQLAddr), o.Replica, more("source"), through(e.Manifest, or(o.ManifestAddr, o.MySQLAddr)), more("manifest"), e.S3.Bucket, or(o.S3Endpoint, e.S3.Endpoint), more("bucket"),
+		or(o.ClickHouseAddr, e.ClickHouse.Addr), e.ClickHouse.Protocol, e.ClickHouse.Database, more("clickhouse"), e.after(), impact+more("archive"),
+		or(o.Lag, "0s"), or(o.Strategy, "auto"), more("purge"), fetch)
 	e.Config = filepath.Join(e.T.TempDir(), "coldtier.yaml")
 	if err := os.WriteFile(e.Config, []byte(text), 0o600); err != nil {
 		e.T.Fatal(err)
@@ -230,13 +248,31 @@ func (r Result) Result(t testing.TB, into any) {
 	}
 }
 
+// output is what a process has written so far.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
 // Process is a command that runs.
 type Process struct {
 	e      *Env
 	cmd    *exec.Cmd
 	args   []string
-	out    bytes.Buffer
-	errs   bytes.Buffer
+	out    output
+	errs   output
 	result chan Result
 	done   chan struct{}
 }
@@ -264,6 +300,9 @@ func (e *Env) Start(environ []string, args ...string) *Process {
 
 // Done is closed when the command has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Stderr is what the command has logged so far.
+func (p *Process) Stderr() string { return p.errs.String() }
 
 // Wait waits for the command's end; one that takes longer than two minutes is killed and fails the test.
 func (p *Process) Wait() Result {
@@ -375,12 +414,12 @@ func (e *Env) Truth() truth.Rows {
 	return rows
 }
 
-// Store is the manifest, opened once.
+// Store is the manifest, opened once for each database that Manifest names.
 func (e *Env) Store() *manifest.Store {
 	e.T.Helper()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.store != nil {
+	if e.store != nil && e.storeOf == e.Manifest {
 		return e.store
 	}
 	m, err := truth.Manifest(e.T.Context(), e.Manifest, "im")
@@ -388,7 +427,7 @@ func (e *Env) Store() *manifest.Store {
 		e.T.Fatal(err)
 	}
 	e.T.Cleanup(func() { _ = m.Close() })
-	e.store = m
+	e.store, e.storeOf = m, e.Manifest
 	return m
 }
 

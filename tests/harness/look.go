@@ -74,6 +74,14 @@ func (e *Env) PutObject(key string, b []byte) {
 	}
 }
 
+// DeleteObject deletes an object past the product.
+func (e *Env) DeleteObject(key string) {
+	e.T.Helper()
+	if _, err := e.S3.Client().DeleteObject(e.T.Context(), &s3.DeleteObjectInput{Bucket: &e.S3.Bucket, Key: &key}); err != nil {
+		e.T.Fatal(err)
+	}
+}
+
 // DamageObject changes the first conversation's object and says which that is.
 func (e *Env) DamageObject(change func([]byte) []byte) (key string) {
 	e.T.Helper()

@@ -20,6 +20,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"errors"
 	"net/url"
 	"os"
 	"strings"
@@ -31,6 +32,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -125,27 +127,17 @@ func Bucket(t testing.TB) S3 {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		pages := s3.NewListObjectsV2Paginator(c, &s3.ListObjectsV2Input{Bucket: &s.Bucket})
-		for pages.HasMorePages() {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				t.Errorf("empty bucket %s: %v", s.Bucket, err)
+		for {
+			err := s.remove(ctx, c)
+			if err == nil {
 				return
 			}
-			var ids []types.ObjectIdentifier
-			for _, o := range page.Contents {
-				ids = append(ids, types.ObjectIdentifier{Key: o.Key})
-			}
-			if len(ids) == 0 {
-				break
-			}
-			if _, err := c.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &s.Bucket, Delete: &types.Delete{Objects: ids}, ChecksumAlgorithm: types.ChecksumAlgorithmCrc32}); err != nil {
-				t.Errorf("empty bucket %s: %v", s.Bucket, err)
+			// A request that the test cancelled may be carried out even now.
+			var full smithy.APIError
+			if !errors.As(err, &full) || full.ErrorCode() != "BucketNotEmpty" || ctx.Err() != nil {
+				t.Errorf("remove bucket %s: %v", s.Bucket, err)
 				return
 			}
-		}
-		if _, err := c.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &s.Bucket}); err != nil {
-			t.Errorf("delete bucket %s: %v", s.Bucket, err)
 		}
 	})
 	return s
@@ -200,4 +192,27 @@ func NewClickHouse(t testing.TB) ClickHouse {
 		}
 	})
 	return c
+}
+
+// remove empties a bucket and deletes it.
+func (s S3) remove(ctx context.Context, c *s3.Client) error {
+	pages := s3.NewListObjectsV2Paginator(c, &s3.ListObjectsV2Input{Bucket: &s.Bucket})
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if err != nil {
+			return err
+		}
+		var ids []types.ObjectIdentifier
+		for _, o := range page.Contents {
+			ids = append(ids, types.ObjectIdentifier{Key: o.Key})
+		}
+		if len(ids) == 0 {
+			break
+		}
+		if _, err := c.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &s.Bucket, Delete: &types.Delete{Objects: ids}, ChecksumAlgorithm: types.ChecksumAlgorithmCrc32}); err != nil {
+			return err
+		}
+	}
+	_, err := c.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &s.Bucket})
+	return err
 }

@@ -9,9 +9,10 @@ ROOT=$CACHE/sid-mysql
 PORT=$(keep_port "$DIR/port") SOCK=$DIR/my.sock
 free "$PORT"
 
+mkdir -p "$DIR/tmp" # one of its own: a server that starts may remove the temporary tables of another
 LD=("$ROOT/usr/lib64/ld-linux-x86-64.so.2" --library-path "$ROOT/usr/lib/x86_64-linux-gnu:$ROOT/usr/lib/mysql/private")
 CLIENT=("${LD[@]}" "$ROOT/usr/bin/mysql" --no-defaults -uroot -S "$SOCK")
-SERVER=("${LD[@]}" "$ROOT/usr/sbin/mysqld" --no-defaults --user="$(id -un)" --basedir="$ROOT/usr" --datadir="$DIR/data"
+SERVER=("${LD[@]}" "$ROOT/usr/sbin/mysqld" --no-defaults --user="$(id -un)" --basedir="$ROOT/usr" --datadir="$DIR/data" --tmpdir="$DIR/tmp"
   --lc-messages-dir="$ROOT/usr/share/mysql" --character-sets-dir="$ROOT/usr/share/mysql/charsets"
   --plugin-dir="$ROOT/usr/lib/mysql/plugin" --mysqlx=OFF --secure-file-priv= --log-error="$DIR/error.log")
 if [ ! -e "$DIR/initialised" ]; then
