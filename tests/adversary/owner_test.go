@@ -106,12 +106,14 @@ func TestCloneWithAManifestOfItsOwn(t *testing.T) {
 		}
 	}
 	// Begun empty: not even tables are made.
+	was := clone.Manifest
 	clone.Manifest = stack.MySQL(t)
 	clone.Change(func(*harness.Options) {})
 	clone.Expect(4, []string{identity(e), "none yet", "bucket.prefix"}, "migrate")
 	if names := tables(t, stack.OpenMySQL(t, clone.Manifest)); len(names) != 0 {
 		t.Errorf("the refused migrate made %v", names)
 	}
+	clone.Manifest = was
 
 	if list := clone.Slices(); len(list) != 0 {
 		t.Errorf("the clone has slices: %v", list)

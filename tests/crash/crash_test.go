@@ -217,6 +217,7 @@ func (l *lab) leftovers() map[snowflake.Day]bool {
 	l.T.Helper()
 	named, attempts, days := map[string]bool{"im/" + manifest.OwnerKey("im"): true}, map[string]bool{}, map[snowflake.Day]bool{}
 	var committed []string // prefixes
+	marks := map[string]bool{}
 	for _, s := range l.slices() {
 		for g := uint32(1); g <= s.Generation; g++ {
 			c, err := l.m.LoadCopy(l.T.Context(), s.ID, g)
@@ -224,6 +225,12 @@ func (l *lab) leftovers() map[snowflake.Day]bool {
 				l.T.Fatal(err)
 			}
 			named["im/"+manifest.RecordKey(s.SliceKey, g)] = true
+			for _, kind := range []manifest.MarkKind{manifest.MarkPurging, manifest.MarkStopped, manifest.MarkPurged} {
+				marks["im/"+manifest.MarkKey(s.SliceKey, g, kind)] = true
+			}
+			if s.State == manifest.Purged && g == s.Generation {
+				named["im/"+manifest.MarkKey(s.SliceKey, g, manifest.MarkPurged)] = true
+			}
 			attempts[s.Day.String()+" "+c.Attempt] = true
 			committed = append(committed, "im/"+manifest.ObjectPrefix(s.SliceKey, g, c.Attempt))
 			for _, o := range c.Objects {
@@ -241,6 +248,9 @@ func (l *lab) leftovers() map[snowflake.Day]bool {
 	for _, key := range l.Keys() {
 		if named[key] {
 			delete(named, key)
+			continue
+		}
+		if marks[key] {
 			continue
 		}
 		if !strings.HasPrefix(key, "im/messages/day=") || slices.ContainsFunc(committed, func(p string) bool { return strings.HasPrefix(key, p) }) {

@@ -17,8 +17,8 @@ import (
 var (
 	archiveSteps = []string{"archive.claimed", "archive.scanned", "archive.stored", "archive.record-put", "archive.committed", "archive.checked", "archive.verified"}
 	rowsSteps    = []string{purge.StepClaimed, purge.StepGranted, purge.StepChunkMarked, purge.StepChunkMarked + ":2", purge.StepChunkDeleted, purge.StepChunkDeleted + ":2",
-		purge.StepChunkRecorded, purge.StepBeforePurged}
-	partitionSteps = []string{purge.StepClaimed, purge.StepGranted, purge.StepStagingRecorded, purge.StepStagingCreated, purge.StepExchanged, purge.StepCompared, purge.StepDropped}
+		purge.StepChunkRecorded, purge.StepBeforePurged, purge.StepPurgedMarked}
+	partitionSteps = []string{purge.StepClaimed, purge.StepGranted, purge.StepStagingRecorded, purge.StepStagingMarked, purge.StepStagingCreated, purge.StepExchanged, purge.StepCompared, purge.StepDropped}
 	differSteps    = []string{purge.StepExchanged, purge.StepDiffers, purge.StepReturned}
 	sharedSteps    = []string{purge.StepReturnedRecorded}
 )
@@ -27,7 +27,7 @@ var (
 func TestEveryStepIsKilled(t *testing.T) {
 	t.Parallel()
 	killed := map[string]bool{}
-	for _, s := range slices.Concat(archiveSteps, rowsSteps, partitionSteps, differSteps, sharedSteps) {
+	for _, s := range slices.Concat(archiveSteps, verifySteps, rowsSteps, partitionSteps, differSteps, sharedSteps) {
 		name, _, _ := strings.Cut(s, ":")
 		killed[name] = true
 	}

@@ -33,7 +33,11 @@ func number(t *testing.T, name string, or uint64) uint64 {
 // sets how often, COLDTIER_CRASH_SEED repeats the choices (not the timing).
 func TestRandomKills(t *testing.T) {
 	t.Parallel()
-	rounds := number(t, "COLDTIER_CRASH_ROUNDS", 20)
+	usual := uint64(20)
+	if testing.Short() {
+		usual = 8
+	}
+	rounds := number(t, "COLDTIER_CRASH_ROUNDS", usual)
 	seed := number(t, "COLDTIER_CRASH_SEED", rand.Uint64())
 	t.Logf("COLDTIER_CRASH_SEED=%d, %d rounds", seed, rounds)
 	rnd := rand.New(rand.NewPCG(seed, 1))

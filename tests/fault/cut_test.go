@@ -146,6 +146,9 @@ func TestTerminatedWhileStalled(t *testing.T) {
 // up and ends by itself. The other servers' limits are minutes: with
 // COLDTIER_TEST_HEAVY they are tried too.
 func TestStalledForEver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for time-outs, which are the client's: not again on another server")
+	}
 	t.Parallel()
 	each(t, func(t *testing.T, server, strategy string) {
 		bound := time.Minute
@@ -191,6 +194,9 @@ func TestStalledForEver(t *testing.T) {
 
 // A slow way is no fault: the job is done by the first run.
 func TestSlowServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it waits for time-outs, which are the client's: not again on another server")
+	}
 	t.Parallel()
 	each(t, func(t *testing.T, server, strategy string) {
 		if strategy == "partition" && !heavy() {

@@ -40,7 +40,7 @@ func (e *env) stopAt(step string, meanwhile func()) harness.Result {
 func (e *env) objects() []string {
 	e.T.Helper()
 	keys := slices.DeleteFunc(e.Keys(), func(k string) bool { return !strings.Contains(k, "/conv=") })
-	if len(keys) < 2 {
+	if len(keys) == 0 {
 		e.T.Fatalf("the bucket has %d message objects", len(keys))
 	}
 	return keys
@@ -72,10 +72,16 @@ func base(key string) string { return key[strings.LastIndex(key, "/")+1:] }
 func TestObjectLostBeforeVerification(t *testing.T) {
 	t.Parallel()
 	damages := map[string]func(e *env, key, other string){
-		"lost":      func(e *env, key, _ string) { e.remove(key) },
-		"short":     func(e *env, key, _ string) { b := e.Object(key); e.PutObject(key, b[:len(b)/2]) },
-		"empty":     func(e *env, key, _ string) { e.PutObject(key, nil) },
-		"another's": func(e *env, key, other string) { e.PutObject(key, e.Object(other)) },
+		"lost":  func(e *env, key, _ string) { e.remove(key) },
+		"short": func(e *env, key, _ string) { b := e.Object(key); e.PutObject(key, b[:len(b)/2]) },
+		"empty": func(e *env, key, _ string) { e.PutObject(key, nil) },
+		"another's": func(e *env, key, other string) {
+			b := e.Object(other)
+			if other == key { // the slice that comes first may be of one conversation
+				b = slices.Concat(b, b)
+			}
+			e.PutObject(key, b)
+		},
 		"one bit": func(e *env, key, _ string) {
 			b := bytes.Clone(e.Object(key))
 			b[e.rng.IntN(len(b))] ^= 1 << e.rng.IntN(8)
