@@ -1,0 +1,138 @@
+package throttle
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coldtier/coldtier/manifest"
+	"github.com/coldtier/coldtier/tests/harness"
+	"github.com/coldtier/coldtier/tests/stack"
+)
+
+// A stop ends a scan and a purge by rows that are under way within five seconds, between
+// two chunks, and keeps others from beginning, until it is lifted.
+func TestStopWhileAtWork(t *testing.T) {
+	t.Parallel()
+	// Three ranges of 1,200 rows in two chunks each, at a rate by which the second is long waited for.
+	e := harness.New(t, harness.Options{Messages: 3600, Seed: 63, Strategy: "rows"})
+	want := e.Truth()
+	slow := map[string]string{"archive": "rows_per_second: 250", "purge": "rows_per_second: 250"}
+	for _, job := range []string{"archive", "purge"} {
+		e.Change(func(o *harness.Options) { o.Config = slow })
+		p := e.Start(nil, job)
+		state := map[string]manifest.State{"archive": manifest.Copying, "purge": manifest.Purging}[job]
+		until(t, job+" is at work", func() bool {
+			s := e.Slices()
+			return len(s) == 1 && s[0].State == state && (job == "archive" || e.Count() < len(want))
+		})
+		e.Expect(0, []string{"ops stopped " + job}, "stop", job, "--reason", "ticket 4711", "--by", "ops")
+		begun := time.Now()
+		r := p.Wait()
+		if d := time.Since(begun); d > 5*time.Second {
+			t.Errorf("%s goes on for %s: %s", job, d, r)
+		}
+		if r.Exit != 3 || !strings.Contains(r.Stderr, "ops stopped "+job) || !strings.Contains(r.Stderr, "ticket 4711") {
+			t.Errorf("%s", r)
+		}
+		if s := e.Slices()[0]; s.Failed || s.State != map[string]manifest.State{"archive": manifest.Pending, "purge": manifest.Verified}[job] {
+			t.Errorf("%+v", s)
+		}
+		clean(e)
+		if job == "purge" {
+			if n := e.Count(); n == 0 || n == len(want) {
+				t.Errorf("%d of %d rows are in warm", n, len(want))
+			}
+		}
+		e.Expect(3, []string{"ticket 4711", "coldtier resume " + job}, job)
+		e.Must(job, "--dry-run")
+		var doc struct{ Kind string }
+		envelope(t, e.Run("--output", "json", job), &doc)
+		if doc.Kind != "stopped" {
+			t.Errorf("the error's kind is %q", doc.Kind)
+		}
+		e.Expect(0, []string{"ticket 4711"}, "status")
+		e.Expect(0, []string{"lifted", "ticket 4711"}, "resume", job)
+		e.Expect(0, []string{"was not stopped"}, "resume", job)
+		e.Change(func(o *harness.Options) { o.Config = nil })
+		e.Must(job)
+	}
+	e.Verdict(want)
+	if n := e.Count(); n != 0 {
+		t.Errorf("%d rows are left in warm", n)
+	}
+}
+
+// A stop of all, of which the bucket hears: who must not go on does not, and who may does.
+func TestStopOfAll(t *testing.T) {
+	t.Parallel()
+	e := harness.New(t, harness.Options{Messages: 60, Seed: 64})
+	e.Must("archive")
+	e.Expect(0, []string{"would be stopped"}, "stop", "all", "--reason", "r", "--dry-run")
+	e.Must("stop", "all", "--reason", "failover", "--for", "1h")
+	for _, args := range [][]string{{"archive"}, {"purge"}, {"patrol", "--heal"}, {"canary", "plant", "--conversation", "1"}, {"restore", "--into", e.WarmDSN, "--into-warm"}} {
+		e.Expect(3, []string{"failover", "coldtier resume all"}, args...)
+	}
+	for _, args := range [][]string{{"verify"}, {"patrol"}, {"status"}, {"purge", "--dry-run"}} {
+		e.Must(args...)
+	}
+	e.Expect(0, []string{"was not stopped"}, "resume", "purge") // which is another stop
+	e.Expect(3, []string{"failover"}, "purge")
+
+	// A manifest that was set back to before the stop, and one that is rebuilt, know it again.
+	m := stack.OpenMySQL(t, e.Manifest)
+	exec(t, m, "DELETE FROM stops")
+	e.Expect(3, []string{"failover"}, "purge")
+	e.Must("rebuild", "manifest", "--replace")
+	e.Expect(3, []string{"failover"}, "purge")
+	old := e.Manifest
+	e.Manifest = stack.MySQL(t)
+	e.Change(func(*harness.Options) {})
+	e.Must("rebuild", "manifest")
+	e.Expect(3, []string{"failover"}, "purge")
+	e.Must("resume", "all")
+	e.Manifest = old
+	e.Change(func(*harness.Options) {})
+	e.Must("resume", "all")
+	e.Must("purge")
+	e.Expect(0, []string{"lifted by"}, "stop", "list", "--all")
+
+	// One that cannot be read may be a stop of anything.
+	key := "im/" + manifest.StopKey("im", strings.Repeat("0", 32))
+	e.PutObject(key, []byte("{"))
+	e.Expect(4, []string{"cannot be read", "stops/"}, "purge")
+	e.DeleteObject(key)
+	e.Must("purge")
+	for _, args := range [][]string{{"stop"}, {"stop", "drill", "--reason", "r"}, {"stop", "all"}, {"stop", "all", "--reason", " "}, {"stop", "all", "--reason", "r", "--for", "soon"}, {"resume"}, {"resume", "drill"}} {
+		e.Expect(2, nil, args...)
+	}
+}
+
+// A stop needs nothing but the manifest: it is placed when all else is broken.
+func TestStopWhenAllElseIsBroken(t *testing.T) {
+	t.Parallel()
+	e := harness.New(t, harness.Options{Messages: 60, Seed: 65})
+	s3, err := url.Parse(e.S3.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := stack.NewProxy(t, s3.Host)
+	gone.Cut()
+	e.Change(func(o *harness.Options) {
+		o.ManifestAddr = addr(t, e.Manifest)
+		o.MySQLAddr, o.ClickHouseAddr, o.S3Endpoint = gone.Addr, gone.Addr, "http://"+gone.Addr
+	})
+	e.Expect(0, []string{"stopped purge", "warning", "not in the bucket yet"}, "stop", "purge", "--reason", "all is broken")
+	e.Expect(3, []string{"all is broken"}, "purge")
+	e.Expect(0, []string{"all is broken"}, "stop", "list")
+	e.Change(func(o *harness.Options) { o.ManifestAddr, o.MySQLAddr, o.ClickHouseAddr, o.S3Endpoint = "", "", "", "" })
+	e.Must("archive") // which puts it into the bucket
+	found := false
+	for _, k := range e.Keys() {
+		found = found || strings.Contains(k, "manifest/stops/")
+	}
+	if !found {
+		t.Errorf("the bucket does not know of the stop: %v", e.Keys())
+	}
+}
