@@ -1,4 +1,4 @@
--- The archive role: `migrate`, `check`, `archive`, `verify`, `fetch`, `status`, `hold`. It reads warm and can
+-- The archive role: `migrate`, `check`, `archive`, `verify`, `fetch`, `status`, `hold`, `rebuild`, `patrol`. It reads warm and can
 -- change nothing there. Run as an administrator on MySQL 8 or 9, or MariaDB 10.6 or later; adapt the names of
 -- the databases, the hosts and the password. Where the manifest lies on another server than warm, run the user's
 -- statement on both and each grant on its own.
@@ -7,6 +7,9 @@ CREATE USER IF NOT EXISTS coldtier_archive@'%' IDENTIFIED BY 'change-this-passwo
 
 -- Warm: one grant for each database, or a pattern as here (\_ is a plain underscore).
 GRANT SELECT ON `im\_%`.* TO coldtier_archive@'%';
+
+-- Replica lag, archive.max_replica_lag: also on each replica. MySQL reads the first comment, MariaDB the second.
+GRANT /*!80000 REPLICATION CLIENT */ /*M!100508 REPLICA MONITOR */ ON *.* TO coldtier_archive@'%';
 
 -- The manifest. CREATE, ALTER, DROP, INDEX and REFERENCES are for `migrate` alone.
 GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, ALTER, DROP, INDEX, REFERENCES ON `coldtier`.* TO coldtier_archive@'%';

@@ -5,14 +5,17 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/coldtier/coldtier/manifest"
 	"github.com/coldtier/coldtier/tests/chat"
 	"github.com/coldtier/coldtier/tests/stack"
 
@@ -25,12 +28,14 @@ type roles struct {
 	warm, manifest, other string // databases
 
 	archiveUser, purgeUser mysql.Config
+
+	id     string
+	server *mysql.Config
 }
 
 // apply runs the files, with names that no other test has in place of the files' own.
 func apply(t *testing.T) roles {
 	t.Helper()
-	ctx := deadline(t)
 	dsn := stack.MySQL(t) // skips without a server
 	cfg, err := mysql.ParseDSN(dsn)
 	if err != nil {
@@ -38,37 +43,60 @@ func apply(t *testing.T) roles {
 	}
 	r := roles{admin: stack.OpenMySQL(t, dsn), other: cfg.DBName}
 	id := stack.Unique("g")
+	r.id, r.server = id, cfg
 	r.warm, r.manifest = id+"_im_00", id+"_manifest"
 	for _, db := range []string{r.warm, r.manifest} {
 		do(t, r.admin, "CREATE DATABASE "+db)
 		t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP DATABASE "+db) })
 	}
-	for name, role := range map[string]struct {
+	for _, role := range []struct {
+		name string
 		db   **sql.DB
 		user *mysql.Config
-	}{"archive": {&r.archive, &r.archiveUser}, "purge": {&r.purge, &r.purgeUser}} {
-		file, err := os.ReadFile(name + ".sql")
-		if err != nil {
-			t.Fatal(err)
-		}
-		user := id + name[:1]
-		text := strings.NewReplacer("`im\\_%`", "`"+id+"\\_im\\_%`", "`coldtier`", "`"+r.manifest+"`", "coldtier_"+name+"@", user+"@",
-			"change-this-password", "Pass-word-1").Replace(string(file))
-		text = regexp.MustCompile(`(?m)^--.*$`).ReplaceAllString(text, "")
-		for statement := range strings.SplitSeq(text, ";") {
-			if statement = strings.TrimSpace(statement); statement != "" {
-				if _, err := r.admin.ExecContext(ctx, statement); err != nil {
-					t.Fatalf("%s.sql: %s: %v", name, statement, err)
-				}
-			}
-		}
-		t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP USER "+user+"@'%'") })
-		c := cfg.Clone()
-		c.User, c.Passwd, c.DBName = user, "Pass-word-1", ""
+	}{{"archive", &r.archive, &r.archiveUser}, {"purge", &r.purge, &r.purgeUser}} {
+		c := r.role(t, role.name)
 		*role.user = *c
 		*role.db = stack.OpenMySQL(t, c.FormatDSN())
+		if role.name == "archive" { // makes the tables that the other file names
+			m := c.Clone()
+			m.DBName = r.manifest
+			s, err := manifest.Open(deadline(t), manifest.Config{DSN: m.FormatDSN(), Source: "im"}, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Migrate(deadline(t), false); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	return r
+}
+
+// role runs one file, and gives its user.
+func (r roles) role(t *testing.T, name string) *mysql.Config {
+	t.Helper()
+	file, err := os.ReadFile(name + ".sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := r.id + name[:2] // archive and approve begin alike
+	text := strings.NewReplacer("`im\\_%`", "`"+r.id+"\\_im\\_%`", "`restored\\_%`", "`"+r.id+"\\_restored\\_%`", "`coldtier`", "`"+r.manifest+"`", "coldtier_"+name+"@", user+"@",
+		"change-this-password", "Pass-word-1").Replace(string(file))
+	text = regexp.MustCompile(`(?m)^--.*$`).ReplaceAllString(text, "")
+	for statement := range strings.SplitSeq(text, ";") {
+		if statement = strings.TrimSpace(statement); statement != "" {
+			if _, err := r.admin.ExecContext(deadline(t), statement); err != nil {
+				t.Fatalf("%s.sql: %s: %v", name, statement, err)
+			}
+		}
+	}
+	t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP USER "+user+"@'%'") })
+	c := r.server.Clone()
+	c.User, c.Passwd, c.DBName = user, "Pass-word-1", ""
+	return c
 }
 
 func deadline(t *testing.T) context.Context {
@@ -85,12 +113,12 @@ func do(t *testing.T, db *sql.DB, statement string) {
 	}
 }
 
-// refused wants an access error: a table, a database, a command or a global one.
+// refused wants an access error: a database, a table, a column, a global command or a routine.
 func refused(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
 	_, err := db.ExecContext(deadline(t), statement)
 	var my *mysql.MySQLError
-	if !errors.As(err, &my) || (my.Number != 1044 && my.Number != 1142 && my.Number != 1227 && my.Number != 1370) {
+	if !errors.As(err, &my) || (my.Number != 1044 && my.Number != 1142 && my.Number != 1143 && my.Number != 1227 && my.Number != 1370) {
 		t.Errorf("%s: %v; want it refused", statement, err)
 	}
 }
@@ -147,7 +175,6 @@ func TestPurgeRoleDeletesAndExchangesAndNoMore(t *testing.T) {
 	t.Parallel()
 	r := apply(t)
 	table, staging := r.fill(t), r.warm+".staging"
-	do(t, r.archive, "CREATE TABLE "+r.manifest+".a (i INT PRIMARY KEY)")
 	rows := func(of string) (n int) {
 		t.Helper()
 		if err := r.admin.QueryRowContext(deadline(t), "SELECT COUNT(*) FROM "+of).Scan(&n); err != nil {
@@ -186,9 +213,10 @@ func TestPurgeRoleDeletesAndExchangesAndNoMore(t *testing.T) {
 		"DROP TABLE " + staging,
 		"SHOW REPLICA STATUS",
 		"SHOW GLOBAL STATUS LIKE 'Threads_running'",
-		"INSERT INTO " + r.manifest + ".a VALUES (1)",
-		"UPDATE " + r.manifest + ".a SET i = 2",
-		"DELETE FROM " + r.manifest + ".a",
+		"INSERT INTO " + r.manifest + ".runs (source_id, job, host, started_at) VALUES (1, 'purge', 'h', UTC_TIMESTAMP(6))",
+		"UPDATE " + r.manifest + ".runs SET outcome = 'done'",
+		"DELETE FROM " + r.manifest + ".runs",
+		"INSERT INTO " + r.manifest + ".revocations (source_id, plan, account, os_user, given_by, reason, revoked_at) VALUES (1, 'p', '', '', '', '', UTC_TIMESTAMP(6))",
 	} {
 		do(t, r.purge, s)
 	}
@@ -198,10 +226,79 @@ func TestPurgeRoleDeletesAndExchangesAndNoMore(t *testing.T) {
 	for _, s := range []string{
 		"UPDATE " + table + " SET status = 9 WHERE msg_id = 1",
 		"CREATE TABLE " + r.manifest + ".x (i INT)",
-		"DROP TABLE " + r.manifest + ".a",
+		"DROP TABLE " + r.manifest + ".runs",
 		"CREATE TABLE " + r.other + ".x (i INT)",
 		"CREATE USER x@localhost",
+		// It cannot approve, nor change what was planned, approved or revoked, nor set the policy.
+		"INSERT INTO " + r.manifest + ".approvals SELECT * FROM " + r.manifest + ".approvals",
+		"INSERT INTO " + r.manifest + ".approved_slices SELECT * FROM " + r.manifest + ".approved_slices",
+		"UPDATE " + r.manifest + ".approvals SET expires_at = UTC_TIMESTAMP(6)",
+		"UPDATE " + r.manifest + ".approved_slices SET generation = 2",
+		"UPDATE " + r.manifest + ".plans SET expires_at = UTC_TIMESTAMP(6)",
+		"UPDATE " + r.manifest + ".plan_slices SET generation = 2",
+		"DELETE FROM " + r.manifest + ".revocations",
+		"INSERT INTO " + r.manifest + ".policies SELECT * FROM " + r.manifest + ".policies",
+		"UPDATE " + r.manifest + ".policies SET value = 'none'",
+		"DELETE FROM " + r.manifest + ".policies",
 	} {
 		refused(t, r.purge, s)
+	}
+}
+
+// A table of the manifest that is made later is given to the purge's account, or kept from it, on purpose.
+func TestPurgeRoleNamesEveryTable(t *testing.T) {
+	t.Parallel()
+	r := apply(t)
+	file, err := os.ReadFile("purge.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := []string{"approvals", "approved_slices", "policies", "schema_versions", "schema_lock", "canaries", "drills", "drill_slices"}
+	rows, err := r.admin.QueryContext(deadline(t), "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = ?", r.manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			t.Fatal(err)
+		}
+		if named := strings.Contains(string(file), "ON `coldtier`."+name+" TO"); named == slices.Contains(kept, name) {
+			t.Errorf("table %s: purge.sql names it: %v, and it is to be kept from the role: %v", name, named, !named)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The approve role adds approvals and revocations, and can do nothing else.
+func TestApproveRole(t *testing.T) {
+	t.Parallel()
+	r := apply(t)
+	table := r.fill(t)
+	db := stack.OpenMySQL(t, r.role(t, "approve").FormatDSN())
+	for _, s := range []string{
+		"INSERT INTO " + r.manifest + ".approvals (source_id, plan, hash, account, os_user, given_by, reason, approved_at, expires_at) VALUES (1, 'p', '', CURRENT_USER(), '', '', '', UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))",
+		"INSERT INTO " + r.manifest + ".approved_slices SELECT * FROM " + r.manifest + ".plan_slices",
+		"INSERT INTO " + r.manifest + ".revocations (source_id, plan, account, os_user, given_by, reason, revoked_at) VALUES (1, 'p', '', '', '', '', UTC_TIMESTAMP(6))",
+		"SELECT * FROM " + r.manifest + ".slices",
+	} {
+		do(t, db, s)
+	}
+	for _, s := range []string{
+		"UPDATE " + r.manifest + ".approvals SET hash = 'x'",
+		"DELETE FROM " + r.manifest + ".approvals",
+		"DELETE FROM " + r.manifest + ".revocations",
+		"UPDATE " + r.manifest + ".approved_slices SET generation = 2",
+		"INSERT INTO " + r.manifest + ".plans SELECT * FROM " + r.manifest + ".plans",
+		"INSERT INTO " + r.manifest + ".plan_slices SELECT * FROM " + r.manifest + ".plan_slices",
+		"INSERT INTO " + r.manifest + ".policies SELECT * FROM " + r.manifest + ".policies",
+		"UPDATE " + r.manifest + ".slices SET state = 'purged'",
+		"SELECT * FROM " + table,
+		"DELETE FROM " + table,
+	} {
+		refused(t, db, s)
 	}
 }
