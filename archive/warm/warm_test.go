@@ -67,7 +67,7 @@ func (b *bench) database() string { return b.dsn[strings.LastIndexByte(b.dsn, '/
 // information_schema.PROCESSLIST fails while anybody's statement has a character of four bytes.
 func (b *bench) processes(is func(process) bool) (all []process) {
 	b.t.Helper()
-	rows, err := b.db.QueryContext(b.t.Context(), "SHOW FULL PROCESSLIST") //nolint:rowserrcheck // namedRows does
+	rows, err := b.db.QueryContext(b.t.Context(), "SHOW FULL PROCESSLIST")
 	if err != nil {
 		b.t.Fatal(err)
 	}
