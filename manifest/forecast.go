@@ -37,14 +37,15 @@ type Projection struct {
 type Waiting struct {
 	Uncopied int    `json:"uncopied_slices"` // that the manifest knows of and that have no verified copy
 	Slices   int    `json:"slices"`          // with a verified copy and with rows in warm
-	Rows     uint64 `json:"rows"`            // of these
+	Rows     uint64 `json:"rows"`            // of these in warm
 	Bytes    uint64 `json:"bytes"`
 }
 
 // horizons are the days for which sizes are projected.
 func horizons() []int { return []int{30, 90, 365} }
 
-const waitingQuery = "SELECT COUNT(*), COALESCE(SUM(row_count), 0), COALESCE(SUM(bytes), 0) FROM slices WHERE source_id = ? AND state IN ('verified', 'purging')"
+const waitingQuery = "SELECT COUNT(*), CAST(COALESCE(SUM(" + leftSQL + "), 0) AS UNSIGNED), COALESCE(SUM(s.bytes), 0) FROM slices s LEFT JOIN " + goneSQL + " g ON g.slice_id = s.id " +
+	"WHERE s.source_id = ? AND s.state IN ('verified', 'purging')"
 
 // Forecast says how the cold tier grows. quota is the most bytes that the bucket may hold;
 // 0: no limit.
@@ -60,7 +61,7 @@ func (s *Store) Forecast(ctx context.Context, quota uint64) (f Forecast, err err
 	if err != nil {
 		return f, err
 	}
-	if err := s.db.QueryRowContext(ctx, waitingQuery, src).Scan(&f.Waiting.Slices, &f.Waiting.Rows, &f.Waiting.Bytes); err != nil {
+	if err := s.db.QueryRowContext(ctx, waitingQuery, src, src).Scan(&f.Waiting.Slices, &f.Waiting.Rows, &f.Waiting.Bytes); err != nil {
 		return f, fmt.Errorf("sum up the manifest's slices that are not purged: %w", err)
 	}
 	n, err := s.stateCounts(ctx, src)

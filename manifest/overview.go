@@ -254,9 +254,20 @@ func (s *Store) heldKeys(ctx context.Context, src uint32, f Filter) (keys []Slic
 // Amount is a number of slices and what is in them.
 type Amount struct {
 	Slices int    `json:"slices"`
-	Rows   uint64 `json:"rows"`
+	Rows   uint64 `json:"rows"`  // of them in warm
 	Bytes  uint64 `json:"bytes"` // of their objects
 }
+
+// goneSQL gives, of slices that are being purged or were copied again, how many rows of the
+// live copy are not in warm any more: those of deleted chunks, and those that an earlier
+// purge had deleted. Its argument is the source. leftSQL is how many are left of slices s,
+// joined with it as g.
+const (
+	goneSQL = "(SELECT c.slice_id, SUM(c.carried_rows + IF(c.state = 'deleted', c.warm_rows, 0)) AS gone FROM slices s " +
+		"JOIN chunks c ON c.slice_id = s.id AND c.token = s.live_token WHERE s.source_id = ? AND s.state IN ('verified', 'purging') " +
+		"AND (s.live_generation > 1 OR s.state = 'purging') GROUP BY c.slice_id)"
+	leftSQL = "GREATEST(s.row_count - COALESCE(g.gone, 0), 0)"
+)
 
 // Deletable is what a purge may delete.
 type Deletable struct {
@@ -275,10 +286,10 @@ func (s *Store) Deletable(ctx context.Context, lag time.Duration, then time.Time
 	sums := "COALESCE(SUM(x.ok), 0), CAST(COALESCE(SUM(IF(x.ok, x.row_count, 0)), 0) AS UNSIGNED), CAST(COALESCE(SUM(IF(x.ok, x.bytes, 0)), 0) AS UNSIGNED)"
 	not, args := without(held)
 	const past = "(s.state = 'purging' OR s.verified_at + INTERVAL ? MICROSECOND <= %s)"
-	query := "SELECT " + sums + ", " + strings.ReplaceAll(sums, "x.ok", "x.late") + ", MIN(IF(x.ok, NULL, x.verified_at)) FROM (SELECT s.row_count, s.bytes, s.verified_at, " +
-		fmt.Sprintf(past, "UTC_TIMESTAMP(6)") + " AS ok, " + fmt.Sprintf(past, "?") + " AS late FROM slices s WHERE s.source_id = ? AND s.state IN ('verified', 'purging')" + not + ") x"
+	query := "SELECT " + sums + ", " + strings.ReplaceAll(sums, "x.ok", "x.late") + ", MIN(IF(x.ok, NULL, x.verified_at)) FROM (SELECT " + leftSQL + " AS row_count, s.bytes, s.verified_at, " +
+		fmt.Sprintf(past, "UTC_TIMESTAMP(6)") + " AS ok, " + fmt.Sprintf(past, "?") + " AS late FROM slices s LEFT JOIN " + goneSQL + " g ON g.slice_id = s.id WHERE s.source_id = ? AND s.state IN ('verified', 'purging')" + not + ") x"
 	var next sql.NullTime
-	err = s.db.QueryRowContext(ctx, query, append([]any{micros(lag), micros(lag), then.UTC(), src}, args...)...).
+	err = s.db.QueryRowContext(ctx, query, append([]any{micros(lag), micros(lag), then.UTC(), src, src}, args...)...).
 		Scan(&d.Now.Slices, &d.Now.Rows, &d.Now.Bytes, &d.Then.Slices, &d.Then.Rows, &d.Then.Bytes, &next)
 	if err != nil {
 		return d, fmt.Errorf("sum up what the manifest lets be deleted: %w", err)

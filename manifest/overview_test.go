@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -362,4 +363,56 @@ func TestCoverageIsOfTheGenerations(t *testing.T) {
 	if d := gocmp.Diff(want, got, gocmp.Comparer(func(a, b snowflake.Day) bool { return a == b })); d != "" || former == 0 || len(want.Different) == 0 {
 		t.Errorf("%d former generations; (-want +got)\n%s", former, d)
 	}
+}
+
+// What a purge may delete, and what waits in warm, is not what an earlier purge has deleted.
+func TestRowsThatWereDeletedBefore(t *testing.T) {
+	t.Parallel()
+	s := open(t, time.Minute)
+	ctx := t.Context()
+	want := func(when string, rows uint64) {
+		t.Helper()
+		d, err := s.Deletable(ctx, 0, time.Now().Add(time.Hour), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := s.Forecast(ctx, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.Now.Rows != rows || d.Then.Rows != rows || d.Now.Slices != 2 || f.Waiting.Rows != rows || f.Waiting.Slices != 2 {
+			t.Errorf("%s %+v may be deleted now, %+v soon, %+v waits, want %d rows of 2 slices", when, d.Now, d.Then, f.Waiting, rows)
+		}
+	}
+	whole := verified(t, s, testSlice(t, s, 1), 3).Fingerprint().Rows
+	sl := testSlice(t, s, 2)
+	first := verified(t, s, sl, 2)
+	want("copied,", whole+first.Fingerprint().Rows)
+
+	// Two chunks of a purge that drifts then, and the next generation, which has their rows from the first.
+	l := claim(t, s, sl.ID, Verified, "")
+	g, err := s.GrantPurge(ctx, l, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := first.Chunks[0].Warm.Rows
+	for _, st := range []ChunkState{ChunkDeleting, ChunkDeleted} {
+		if err := g.ChunkState(ctx, 0, st); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if gone == 0 {
+		t.Fatal("the chunk has no rows")
+	}
+	want("while it is deleted,", whole+first.Fingerprint().Rows-gone)
+	if err := g.Drifted(ctx, "a row more"); err != nil {
+		t.Fatal(err)
+	}
+	l = claim(t, s, sl.ID, Pending, Copying)
+	c := testCopy(t, sl, 2, l.Attempt(), 2)
+	c.Chunks[0].Warm, c.Chunks[0].Carried = c.Chunks[0].Carried, c.Chunks[0].Warm
+	if err := errors.Join(s.Commit(ctx, l, c, "k", [32]byte{}), s.Verified(ctx, l, 2)); err != nil {
+		t.Fatal(err)
+	}
+	want("copied again,", whole+c.Fingerprint().Rows-gone)
 }
