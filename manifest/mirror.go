@@ -140,6 +140,14 @@ func (s *Store) HoldMirrored(ctx context.Context, h Hold) error {
 	return nil
 }
 
+// RemirrorHold notes that the bucket has to be given the hold once more.
+func (s *Store) RemirrorHold(ctx context.Context, id uint64) error {
+	if _, err := s.db.ExecContext(ctx, "UPDATE holds SET mirrored = 0 WHERE id = ?", id); err != nil {
+		return fmt.Errorf("note that hold %d is to be put into the bucket again: %w", id, err)
+	}
+	return nil
+}
+
 // UnmirroredStatuses lists statuses as they were put that the bucket does not have, at most
 // limit.
 func (s *Store) UnmirroredStatuses(ctx context.Context, limit int) (all []Status, err error) {

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,15 +28,29 @@ func (m *Mirror) Holds(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
+// putHold puts a hold, notes it, and looks whether it is still what is there. Of two that
+// put the same hold, from before and after a change, the first may be the last to arrive:
+// before the look, which finds that, or after the other's note, which takes that back.
 func (m *Mirror) putHold(ctx context.Context, h manifest.Hold) error {
 	b, err := manifest.EncodeHold(h)
 	if err != nil {
 		return err
 	}
-	if err := m.objects.Put(ctx, manifest.HoldKey(m.store.Source(), h.ID), b, false); err != nil {
+	key := manifest.HoldKey(m.store.Source(), h.ID)
+	if err := m.objects.Put(ctx, key, b, false); err != nil {
 		return fmt.Errorf("put hold %d into the bucket: %w", h.ID, err)
 	}
-	return m.store.HoldMirrored(ctx, h)
+	if err := m.store.HoldMirrored(ctx, h); err != nil {
+		return err
+	}
+	found, err := m.objects.Get(ctx, key)
+	if err == nil && bytes.Equal(found, b) {
+		return nil
+	}
+	if err != nil {
+		err = fmt.Errorf("look whether hold %d is in the bucket: %w", h.ID, err)
+	}
+	return errors.Join(err, m.store.RemirrorHold(context.WithoutCancel(ctx), h.ID))
 }
 
 // makeRoom moves another hold that has the number of one: the manifest was set back to

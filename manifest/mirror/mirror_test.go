@@ -19,10 +19,11 @@ import (
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
-// mem is a bucket in memory; before is called before each put.
+// mem is a bucket in memory; before is called before each put, after when it has arrived.
 type mem struct {
 	*membucket.Bucket
 	before func(key string) error
+	after  func()
 }
 
 func (m *mem) Put(ctx context.Context, key string, body []byte, ifAbsent bool) error {
@@ -32,6 +33,9 @@ func (m *mem) Put(ctx context.Context, key string, body []byte, ifAbsent bool) e
 		}
 	}
 	err := m.Bucket.Put(ctx, key, bytes.NewReader(body), int64(len(body)), bucket.PutOptions{IfNoneMatch: ifAbsent})
+	if m.after != nil {
+		m.after()
+	}
 	if errors.Is(err, bucket.ErrExists) {
 		return fmt.Errorf("%w: %w", mirror.ErrExists, err)
 	}
@@ -205,4 +209,51 @@ func TestStatusesAndHolds(t *testing.T) {
 	if b, _ := m.Get(ctx, manifest.HoldKey("im", id)); !strings.Contains(string(b), `"released_by":"u"`) {
 		t.Errorf("%s", b)
 	}
+}
+
+// A hold is put as it was, and prolonged and put once more by another process meanwhile. The
+// first put arrives last, and the first process notes it first: the bucket gets the hold as
+// it is nevertheless.
+func TestHoldIsPutByTwo(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, shared := open(t), membucket.New(time.Now)
+	key := manifest.SliceKey{Source: "im", Shard: manifest.Shard{Database: "im_00", Table: "m"}, Day: snowflake.MakeDay(2026, 5, 1)}
+	keep := func(d time.Duration) {
+		t.Helper()
+		if _, err := s.KeepSlice(ctx, key, d, "kept", "t"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(time.Hour)
+	begun, arrive, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	late := &mem{Bucket: shared, before: func(string) error {
+		close(begun)
+		<-arrive
+		return nil
+	}}
+	go func() {
+		_, err := mirror.New(s, late, "late", slog.New(slog.DiscardHandler)).Holds(ctx)
+		ended <- err
+	}()
+	<-begun
+	keep(2 * time.Hour)
+	m := &mem{Bucket: shared}
+	m.after = func() {
+		m.after = nil
+		close(arrive)
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	mi := mirror.New(s, m, "w", slog.New(slog.DiscardHandler))
+	for range 2 {
+		if n, err := mi.Holds(ctx); err != nil || n != 1 {
+			t.Fatalf("%d holds put, want 1: %v", n, err)
+		}
+	}
+	if n, err := mi.Holds(ctx); err != nil || n != 0 {
+		t.Fatalf("%d holds put, want 0: %v", n, err)
+	}
+	again(t, s, m)
 }

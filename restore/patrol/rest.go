@@ -167,8 +167,27 @@ func (p *patrol) hold(ctx context.Context, key string, h manifest.Hold) (*Findin
 		p.count(func(r *Report) { r.InFlight++ })
 		return nil, nil //nolint:nilnil // it is in flight
 	}
-	f.Code, f.Remedy = HoldDifferent, "see which of both is right (coldtier hold list; "+key+"); restore a newer backup of the manifest, or move the object away: then --heal puts the manifest's"
+	f.Code = HoldDifferent
+	if err == nil && b.ID == h.ID && before(b, h) {
+		f.What = fmt.Sprintf("hold %d on %s %s is in the bucket as it was before it was prolonged or released", h.ID, h.Kind, h.Subject)
+		f.Remedy = "coldtier patrol --heal has the next coldtier archive put it there as it is"
+		if p.Healer != nil {
+			f.mend = func(ctx context.Context) (string, error) {
+				return "the next archive puts it there as it is", p.Manifest.RemirrorHold(ctx, h.ID)
+			}
+		}
+		return f, nil
+	}
+	f.Remedy = "see which of both is right (coldtier hold list; " + key + "); restore a newer backup of the manifest, or move the object away: then --heal puts the manifest's"
 	return f, nil
+}
+
+// before says whether a hold is what another, the same one, was earlier: two puts may have
+// arrived in the wrong order.
+func before(earlier, h manifest.Hold) bool {
+	longer := h.ExpiresAt != nil && earlier.ExpiresAt != nil && h.ExpiresAt.After(*earlier.ExpiresAt)
+	as := (h.ExpiresAt == nil) == (earlier.ExpiresAt == nil) && (h.ExpiresAt == nil || !h.ExpiresAt.Before(*earlier.ExpiresAt))
+	return h.Same(earlier) && earlier.ReleasedAt == nil && as && (h.ReleasedAt != nil || longer)
 }
 
 // canaries looks for the canaries, byte for byte.

@@ -230,6 +230,32 @@ func TestBucketIsDamaged(t *testing.T) {
 	again(e.key(0, 1, "purged"), "mark-missing")
 	again("im/"+manifest.HoldKey("im", 1), "hold-missing")
 	again("im/"+manifest.OwnerKey("im"), "owner-missing")
+	// A hold as it was before it was released, whose put arrived late; and one that the manifest knows less of.
+	hold := "im/" + manifest.HoldKey("im", 1)
+	held := e.Object(hold)
+	e.Must("hold", "release", "1", "--by", "t")
+	released := e.Object(hold)
+	e.PutObject(hold, held)
+	if r := e.patrol(4, map[string]int{"hold-different": 1}); !r.Findings[0].Mendable {
+		t.Errorf("%+v", r)
+	}
+	if r := e.patrol(0, map[string]int{"hold-different": 1}, "--heal"); r.Healed != 1 || !bytes.Equal(e.Object(hold), held) {
+		t.Errorf("%+v", r)
+	}
+	e.patrol(0, nil)
+	e.Must("archive")
+	if now := e.Object(hold); !bytes.Equal(now, released) {
+		t.Errorf("after the next archive the hold in the bucket is %s", now)
+	}
+	e.manifestSQL("UPDATE holds SET released_at = NULL")
+	if r := e.patrol(4, map[string]int{"hold-different": 1}, "--heal"); r.Findings[0].Mendable {
+		t.Errorf("%+v", r)
+	}
+	h, err := manifest.DecodeHold(released)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.manifestSQL("UPDATE holds SET released_at = ?", *h.ReleasedAt)
 	e.PutObject(e.key(0, 1, "purged"), []byte("{}"))
 	e.patrol(4, map[string]int{"mark-damaged": 1}, "--heal")
 	e.DeleteObject(e.key(0, 1, "purged"))
