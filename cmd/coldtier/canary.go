@@ -105,6 +105,10 @@ func (a *app) canaryPlant(ctx context.Context, s *canaryFlags) (_ result, err er
 	plant := func(ctx context.Context) (any, error) {
 		var errs []error
 		for _, seed := range seeds {
+			if ctx.Err() != nil {
+				errs = append(errs, fmt.Errorf("canary %s in %s was not planted: %w", seed.ID, seed.Shard, context.Cause(ctx)))
+				break
+			}
 			got, err := a.plantOne(ctx, p, pl, seed)
 			if err != nil {
 				errs = append(errs, err)
@@ -124,7 +128,7 @@ func (a *app) canaryPlant(ctx context.Context, s *canaryFlags) (_ result, err er
 	if a.dryRun {
 		_, err = plant(ctx)
 	} else {
-		err = a.recorded(ctx, p, "canary plant", plant)
+		err = a.recorded(ctx, p, "canary plant", a.stoppable(p, jobPlant, plant))
 	}
 	return out, err
 }

@@ -161,9 +161,12 @@ func (a *app) patrol(ctx context.Context, s *patrolFlags) (_ result, err error) 
 			Owner: owner, Worker: p.owner}, deps)
 		return out, err
 	}
-	if a.dryRun {
+	switch {
+	case a.dryRun:
 		_, err = do(ctx)
-	} else {
+	case s.heal:
+		err = a.recorded(ctx, p, "patrol", a.stoppable(p, jobPatrol, do))
+	default:
 		err = a.recorded(ctx, p, "patrol", do)
 	}
 	m.end()

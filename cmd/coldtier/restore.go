@@ -230,10 +230,14 @@ func (a *app) restore(ctx context.Context, s *restoreFlags) (_ result, err error
 	m := a.newRowMeter("restore", plan.Rows, len(plan.Slices))
 	defer m.end()
 	r.Progress = m
-	err = a.recorded(ctx, p, "restore", func(ctx context.Context) (any, error) {
+	do := func(ctx context.Context) (any, error) {
 		out.Report, err = r.Execute(ctx, plan)
 		return out.Report, err
-	})
+	}
+	if s.live {
+		do = a.stoppable(p, jobRestore, do)
+	}
+	err = a.recorded(ctx, p, "restore", do)
 	m.end()
 	if out.Report == nil {
 		return nil, err

@@ -31,7 +31,7 @@ func (a *app) stopCommand() *cobra.Command {
 		Use:   "stop {purge|archive|all} --reason TEXT",
 		Short: "Stop all purges, archive runs, or both, on every machine",
 		Long: `Forbid purges, archive runs, or all: then also patrol --heal, canary plant and
-restore --into-warm. Runs that are under way end within seconds, between two chunks,
+restore --into-warm. Runs that are under way end within seconds, between two steps,
 with exit code 3; others do not begin. Reading goes on, as do dry runs, verify,
 restores into other databases, drills and rebuilds.
 
@@ -312,5 +312,41 @@ func (w *stopWatch) check(ctx context.Context) error {
 		if err := w.sleep(ctx, stopsKept); err != nil {
 			return err
 		}
+	}
+}
+
+// stoppable is work that ends within seconds once somebody stops the job. What it leaves is
+// what it would leave after SIGTERM.
+func (a *app) stoppable(p *parts, job string, do func(context.Context) (any, error)) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		watching, over := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			w := newStopWatch(p.manifest, job, a.now, sleep)
+			for {
+				err := w.check(watching)
+				if watching.Err() != nil {
+					return
+				}
+				if err != nil {
+					cancel(mark(err, context.Canceled))
+					return
+				}
+				if sleep(watching, stopsKept) != nil {
+					return
+				}
+			}
+		}()
+		report, err := do(ctx)
+		cause := context.Cause(ctx)
+		over()
+		<-ended
+		cancel(nil)
+		if err != nil && cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
+		return report, err
 	}
 }

@@ -109,6 +109,60 @@ func TestStopOfAll(t *testing.T) {
 	}
 }
 
+// A stop of all also ends what else changes warm or the stores, and the same command does
+// the rest later.
+func TestStopOfAllWhileAtWork(t *testing.T) {
+	t.Parallel()
+	e := harness.New(t, harness.Options{Messages: 600, Days: 6, Seed: 66})
+	want := e.Truth()
+	e.Must("archive")
+	e.Must("purge")
+	s3, err := url.Parse(e.S3.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	far := stack.NewProxy(t, s3.Host)
+	far.Latency(250 * time.Millisecond)
+	manifests := stack.OpenMySQL(t, e.Manifest)
+	for name, c := range map[string]struct {
+		args   []string
+		atWork func() bool
+	}{
+		"restore": {[]string{"restore", "--into", e.WarmDSN, "--into-warm", "--inserts", "--rows-per-second", "100"}, func() bool { return e.Count() > 0 }},
+		"patrol":  {[]string{"patrol", "--heal", "--workers", "1"}, func() bool { return true }},
+	} {
+		e.Change(func(o *harness.Options) { o.S3Endpoint = "http://" + far.Addr })
+		p := e.Start(nil, c.args...)
+		until(t, name+" is at work", func() bool {
+			return len(stack.Strings(t, manifests, "SELECT job FROM runs WHERE ended_at IS NULL AND job = '"+name+"'")) == 1 && c.atWork()
+		})
+		e.Change(func(o *harness.Options) { o.S3Endpoint = "" })
+		e.Must("stop", "all", "--reason", "ticket 4712")
+		begun := time.Now()
+		r := p.Wait()
+		if d := time.Since(begun); d > 5*time.Second {
+			t.Errorf("%s goes on for %s: %s", name, d, r)
+		}
+		if r.Exit != 3 || !strings.Contains(r.Stderr, "ticket 4712") || !strings.Contains(r.Stderr, "coldtier resume all") {
+			t.Errorf("%s", r)
+		}
+		outcomes := stack.Strings(t, manifests, "SELECT outcome FROM runs WHERE job = '"+name+"'")
+		if len(outcomes) != 1 || outcomes[0] != "stopped" {
+			t.Errorf("the outcome of the %s is %q", name, outcomes)
+		}
+		if n := e.Count(); name == "restore" && n == len(want) {
+			t.Error("all was restored before the stop")
+		}
+		clean(e)
+		e.Must("resume", "all")
+		e.Must(c.args...)
+	}
+	if n := e.Count(); n != len(want) {
+		t.Errorf("%d of %d rows are in warm again", n, len(want))
+	}
+	e.Verdict(want)
+}
+
 // A stop needs nothing but the manifest: it is placed when all else is broken.
 func TestStopWhenAllElseIsBroken(t *testing.T) {
 	t.Parallel()
