@@ -66,7 +66,7 @@ func TestRunsDoNotAllBeginWithTheSameSlice(t *testing.T) {
 func TestLostSlotEndsTheScan(t *testing.T) {
 	t.Parallel()
 	dsn := stack.MySQL(t)
-	m, err := manifest.Open(t.Context(), manifest.Config{DSN: dsn, Source: "im", LeaseTTL: time.Second}, slog.New(slog.DiscardHandler))
+	m, err := manifest.Open(t.Context(), manifest.Config{DSN: dsn, Source: "im", LeaseTTL: 5 * time.Second}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

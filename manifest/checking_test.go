@@ -11,10 +11,10 @@ import (
 func TestChecksOutliveTheirReader(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s := open(t, time.Second)
+	s := open(t, time.Minute)
 	sl := testSlice(t, s, 1)
 	verified(t, s, sl, 4)
-	first, err := s.ClaimCheck(ctx, sl.ID, 1, "first")
+	first, err := openAt(t, stackDSN(t, s), testSource, 6*time.Second).ClaimCheck(ctx, sl.ID, 1, "first")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +38,9 @@ func TestChecksOutliveTheirReader(t *testing.T) {
 		}
 	}
 	stop() // it dies
+	if _, err := s.db.ExecContext(ctx, "UPDATE checks SET claim_until = UTC_TIMESTAMP(6)"); err != nil { // and some time passes
+		t.Fatal(err)
+	}
 	var second *CheckClaim
 	for second == nil {
 		if second, err = s.ClaimCheck(ctx, sl.ID, 1, "second"); err != nil && !errors.Is(err, ErrLeased) {

@@ -233,7 +233,7 @@ func TestRevokedWhileItIsDone(t *testing.T) {
 // Rows that a purge which died left isolated are put back also where no plan allows to go on.
 func TestIsolatedRowsComeBackWithoutAPlan(t *testing.T) {
 	t.Parallel()
-	e := harness.New(t, harness.Options{Seed: 134, Messages: 100, Partitioned: true, Config: map[string]string{"purge": "approval: required", "manifest": "lease: 1s"}})
+	e := harness.New(t, harness.Options{Seed: 134, Messages: 100, Partitioned: true, Config: map[string]string{"purge": "approval: required", "manifest": "lease: 5s"}})
 	e.Must("archive")
 	want, n := e.Truth(), e.Count()
 	second := approver(e)

@@ -12,7 +12,7 @@ var verifySteps = []string{"verify.noted", "verify.noted:3"}
 // it had not is, and at the end all of it was read once.
 func TestAKilledVerificationGoesOn(t *testing.T) {
 	t.Parallel()
-	e := harness.New(t, harness.Options{Days: 6, Messages: 180, Config: map[string]string{"manifest": "lease: 1s"}})
+	e := harness.New(t, harness.Options{Days: 6, Messages: 180, Config: map[string]string{"manifest": "lease: 5s"}})
 	e.Must("archive")
 	type report struct {
 		Equal     []struct{} `json:"equal"`
@@ -30,7 +30,7 @@ func TestAKilledVerificationGoesOn(t *testing.T) {
 	}
 	var sizes struct{ Checks struct{ Bytes int64 } }
 	e.Must("--output", "json", "status").Result(t, &sizes)
-	// The claim of who was killed may last for its second yet.
+	// The claim of who was killed may last for its five seconds yet.
 	round, slices, bytes := "", 0, int64(0)
 	for {
 		var r report

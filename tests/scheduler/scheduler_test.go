@@ -344,14 +344,17 @@ func TestPanicAndDeadline(t *testing.T) {
 func TestJobThatHangsBeyondItsDeadline(t *testing.T) {
 	harness.Once(t)
 	t.Parallel()
-	r := set(t, 1, only, func(o *harness.Options) { o.Config["manifest"] = "lease: 1s" })
+	r := set(t, 1, only)
 	want := r.Truth()
 	r.absent(2, "archive")
-	p := r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "scheduler", "--deadline", "1s", "--grace", "2s")
+	p := r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "scheduler", "--deadline", "4s", "--grace", "2s")
 	pid := r.stopped(p, "archive") // and nobody wakes it
 	r.eventually("the job is gone", func() bool { return state(pid) == 0 })
 	r.logged(p, `run ended.*outcome=deadline`)
 	end(t, p)
+	if _, err := r.db.ExecContext(t.Context(), "UPDATE slices SET lease_until = NULL"); err != nil { // it runs out
+		t.Fatal(err)
+	}
 	r.Must("archive")
 	r.Verdict(want)
 }
