@@ -30,6 +30,13 @@ func (q *queue) answered() {
 	}
 }
 
+// told is answered for who does not hold mu.
+func (q *queue) told() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.answered()
+}
+
 // putOff puts a slice back of which nothing is known, if the manifest is to be asked again.
 func (q *queue) putOff(l *line, w *Work, err error) bool {
 	q.mu.Lock()

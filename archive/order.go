@@ -180,12 +180,16 @@ func (q *queue) begin(ctx context.Context, l *line, w *Work) (*slot, time.Durati
 		if err != nil {
 			return nil, 0, unanswered{err}
 		}
+		q.told()
 		if err := standing(w, st); err != nil {
 			return nil, 0, err
 		}
 	}
 	s, err := q.slot(ctx, l.server, w)
-	if err != nil && !errors.Is(err, manifest.ErrServerFull) {
+	switch {
+	case errors.Is(err, manifest.ErrServerFull), err == nil && s != nil:
+		q.told()
+	case err != nil:
 		err = unanswered{err}
 	}
 	return s, 0, err
