@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coldtier/coldtier/archive/bucket"
+	"github.com/coldtier/coldtier/tests/late"
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
@@ -118,16 +119,17 @@ func TestBadConnections(t *testing.T) {
 	p := stack.NewProxy(t, strings.TrimPrefix(s.Endpoint, "http://"))
 	s.Endpoint = "http://" + p.Addr
 	cfg := config(s)
-	cfg.RetryBase, cfg.StallTimeout = 50*time.Millisecond, 300*time.Millisecond
+	cfg.RetryBase, cfg.StallTimeout = 50*time.Millisecond, time.Second
 	b, _ := open(t, cfg)
 	put(t, b, "k", "content")
+	watch := late.New(t)
 	for name, fault := range map[string]func(){"cut": p.Cut, "stalled": p.Stall, "lost answers": p.LoseAnswers, "reset": p.Reset} {
 		t.Run(name, func(t *testing.T) {
 			fault()
 			if name != "reset" {
-				start := time.Now()
+				start := late.Now()
 				_, err := b.Get(within(t, 200*time.Millisecond), "k")
-				if took := time.Since(start); err == nil || took > 400*time.Millisecond {
+				if took := watch.Since(start); err == nil || took > 400*time.Millisecond {
 					t.Errorf("a read through a broken connection: %v after %s", err, took)
 				}
 				time.AfterFunc(100*time.Millisecond, p.Heal)

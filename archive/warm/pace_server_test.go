@@ -80,7 +80,7 @@ func TestQuestionsToAServer(t *testing.T) {
 	}
 	begun := time.Now()
 	// MySQL's limit ends the sleep alone, which then gives 1: also a pause.
-	if v, err := l.ask(ctx, "SELECT SLEEP(30)"); v != "1" && err == nil || time.Since(begun) > 2*lookTime {
+	if v, err := l.ask(ctx, "SELECT SLEEP(30)"); v != "1" && err == nil || time.Since(begun) > 5*lookTime { // half of what it asks for
 		t.Errorf("a slow statement gives %q, %v after %s", v, err, time.Since(begun))
 	}
 	b.exec("CREATE TABLE msg2 (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, conv BIGINT NOT NULL) PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (10), PARTITION b VALUES LESS THAN MAXVALUE)")
@@ -155,7 +155,7 @@ func TestImpactOfASlowServer(t *testing.T) {
 	b.cfg.Databases[0].DSN = c.FormatDSN()
 	tab := b.table()
 	p := b.realPace(b.open(), Limits{MaxImpact: 3})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	wait := func() {
 		t.Helper()

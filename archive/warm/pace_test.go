@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -301,37 +302,39 @@ func TestPaceEndsWithItsContextOrAStop(t *testing.T) {
 // Many workers of one server ask it once a second, and their waits at the same time count once.
 func TestPaceOfManyWorkers(t *testing.T) {
 	t.Parallel()
-	f := &fakeLook{running: 99}
-	p, err := newPace(PaceConfig{Job: "archive", Limits: Limits{MaxReplicaLag: 1, MaxThreadsRunning: 50}, Now: time.Now, Sleep: func(ctx context.Context, d time.Duration) error {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(d / 100):
-			return nil
-		}
-	}}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.add(paceServer, f)
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	var wg sync.WaitGroup
-	for range 32 {
-		wg.Go(func() {
-			if err := p.Wait(ctx, &Table{d: &database{addr: paceServer}}); !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeLook{running: 99}
+		p, err := newPace(PaceConfig{Job: "archive", Limits: Limits{MaxReplicaLag: 1, MaxThreadsRunning: 50}, Now: time.Now, Sleep: func(ctx context.Context, d time.Duration) error {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(d / 100):
+				return nil
 			}
-		})
-	}
-	wg.Wait()
-	if f.looks != 1 {
-		t.Errorf("32 workers looked %d times in 0.3 s", f.looks)
-	}
-	if d := p.Throttled()[CauseThreads]; d > time.Since(begun) || d < 100*time.Millisecond {
-		t.Errorf("counted %s in %s", d, time.Since(begun))
-	}
+		}}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.add(paceServer, f)
+		const lasts = 300 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), lasts)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 32 {
+			wg.Go(func() {
+				if err := p.Wait(ctx, &Table{d: &database{addr: paceServer}}); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if f.looks != 1 {
+			t.Errorf("32 workers looked %d times in %s", f.looks, lasts)
+		}
+		if d := p.Throttled()[CauseThreads]; d != lasts {
+			t.Errorf("counted %s in %s", d, lasts)
+		}
+	})
 }
 
 func TestHours(t *testing.T) {

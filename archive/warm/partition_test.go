@@ -188,9 +188,10 @@ func TestExchangeGivesWayToReaders(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var mu sync.Mutex
-	var took []time.Duration
+	took := map[string][]time.Duration{}
 	var wg sync.WaitGroup
-	for range 4 {
+	for i := range 8 {
+		table := []string{"msg", "seed"}[i%2] // of the other one no lock is waited for
 		wg.Go(func() {
 			tick := time.NewTicker(40 * time.Millisecond)
 			defer tick.Stop()
@@ -202,28 +203,35 @@ func TestExchangeGivesWayToReaders(t *testing.T) {
 				}
 				begun := time.Now()
 				var n int
-				if err := b.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM msg WHERE id = 500").Scan(&n); err != nil {
+				if err := b.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+table+" WHERE id = 500").Scan(&n); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
-				took = append(took, time.Since(begun))
+				took[table] = append(took[table], time.Since(begun))
 				mu.Unlock()
 			}
 		})
 	}
+	eventually(t, "both tables are read", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(took["msg"]) > 0 && len(took["seed"]) > 0
+	})
 	p := Partition{"p1", 2000, 4000}
 	begun := time.Now()
 	err = tab.Exchange(t.Context(), p, staging)
-	if d := time.Since(begun); !errors.Is(err, ErrLocked) || d > 5*time.Second {
+	if d := time.Since(begun); !errors.Is(err, ErrLocked) || d > DefaultStatementLimit/2 {
 		t.Errorf("after %s: %v", d, err)
 	}
 	stop()
 	wg.Wait()
-	slices.Sort(took)
-	if worst := took[len(took)-1]; worst > 900*time.Millisecond {
-		t.Errorf("the slowest of %d queries took %s", len(took), worst)
+	// The server would end the wait after a second. The product looks before, and kills it: two
+	// statements, which take on a busy machine what others take.
+	worst, usual := slices.Max(took["msg"]), slices.Max(took["seed"])
+	if worst > 900*time.Millisecond+3*usual {
+		t.Errorf("the slowest of %d queries took %s, of another table %s", len(took["msg"]), worst, usual)
 	} else {
-		t.Logf("the slowest of %d queries took %s", len(took), worst)
+		t.Logf("the slowest of %d queries took %s, of another table %s", len(took["msg"]), worst, usual)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)

@@ -207,7 +207,7 @@ func TestReturnSurvivesCrashes(t *testing.T) {
 	}
 	maps.Copy(want, b.state("msg"))
 	p := stack.NewProxy(t, b.addr())
-	b.cfg.Databases[0].DSN = strings.Replace(b.dsn, b.addr(), p.Addr, 1) + "?timeout=1s&readTimeout=2s"
+	b.cfg.Databases[0].DSN = strings.Replace(b.dsn, b.addr(), p.Addr, 1) + "?timeout=10s&readTimeout=10s"
 	shaky := b.open()
 	ts, err := shaky.Discover(t.Context())
 	if err != nil {

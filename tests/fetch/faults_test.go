@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/coldtier/coldtier/restore"
+	"github.com/coldtier/coldtier/tests/late"
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
@@ -67,7 +68,7 @@ func resets(t *testing.T, rng *rand.Rand, lines ...*stack.Proxy) (end func()) {
 // gap and says what is missing; and when the stores are well again all is as before.
 func testFaults(t *testing.T, c *cold) {
 	rng := random(t)
-	late := newLateness(t)
+	watch := late.New(t)
 	stall := func(ps ...*stack.Proxy) func() {
 		for _, p := range ps {
 			p.Stall()
@@ -107,7 +108,7 @@ func testFaults(t *testing.T, c *cold) {
 				labelled(t, func(goroutines func() int) {
 					l := newLines(t, c)
 					r := c.rig(t, l.through(), func(cfg *restore.Config, _ *restore.Deps) { cfg.Cache = 1 << 20 }) // a part of the data
-					f := &faulty{rig: r, late: late, rng: rng, names: c.truth.names()}
+					f := &faulty{rig: r, late: watch, rng: rng, names: c.truth.names()}
 					f.judge(t, f.storm(t, callers), 0) // while all is well
 					f.quiet(t, l)
 					before := goroutines()
@@ -115,7 +116,7 @@ func testFaults(t *testing.T, c *cold) {
 					f.judge(t, f.storm(t, number(t, 80)), fault.share)
 					// What hangs is given up at the fill time-out. New connections may be more
 					// than there were, with a goroutine or two each.
-					if most := before + 32; !until(fillAfter+2*time.Second, func() bool { return f.metric(t, "filling") == 0 && goroutines() <= most }) {
+					if most := before + 32; !until(filled, func() bool { return f.metric(t, "filling") == 0 && goroutines() <= most }) {
 						t.Errorf("%d goroutines, %d before, and %v parts are being read", goroutines(), before, f.metric(t, "filling"))
 					}
 					end()
@@ -125,7 +126,7 @@ func testFaults(t *testing.T, c *cold) {
 					f.healed(t)
 					f.quiet(t, l)
 					r.close(t)
-					if !until(5*time.Second, func() bool { return goroutines() == 0 && l.sockets(t) == 0 }) {
+					if !until(closed, func() bool { return goroutines() == 0 && l.sockets(t) == 0 }) {
 						t.Errorf("after Close %d goroutines and %d connections are left", goroutines(), l.sockets(t))
 					}
 				})
@@ -139,7 +140,7 @@ func testFaults(t *testing.T, c *cold) {
 // faulty is a rig whose lines break.
 type faulty struct {
 	*rig
-	late  *lateness
+	late  *late.Watch
 	rng   *rand.Rand
 	names []string
 }
@@ -160,7 +161,7 @@ type answered struct {
 	call
 	state      restore.State
 	wrong      error
-	begun, end moment
+	begun, end late.Moment
 }
 
 // calls are n random ones.
@@ -285,9 +286,9 @@ func together(t *testing.T, calls <-chan call) []answered {
 	for i := range all {
 		wg.Go(func() {
 			for c := range calls {
-				a := answered{call: c, begun: now()}
+				a := answered{call: c, begun: late.Now()}
 				a.state, a.wrong = c.run(t.Context())
-				a.end = ended(time.Now())
+				a.end = late.At(time.Now())
 				all[i] = append(all[i], a)
 			}
 		})
@@ -316,7 +317,7 @@ func (f *faulty) judge(t *testing.T, all []answered, share float64) {
 			continue
 		}
 		overs++
-		if excuse := f.late.between(a.begun, a.end); over > grace+excuse {
+		if excuse := f.late.Between(a.begun, a.end); over > grace+excuse {
 			t.Errorf("%s: %s over its budget of %s (state %s); the machine's share is %s", a.text, over, a.limit, a.state, excuse)
 		}
 	}
@@ -363,7 +364,7 @@ func (f *faulty) healed(t *testing.T) {
 // quiet demands that what goes on in the background ends by the fill time-out.
 func (f *faulty) quiet(t *testing.T, l lines) {
 	t.Helper()
-	if !until(fillAfter+2*time.Second, func() bool { return f.metric(t, "filling") == 0 && f.metric(t, "in_flight") == 0 }) {
+	if !until(filled, func() bool { return f.metric(t, "filling") == 0 && f.metric(t, "in_flight") == 0 }) {
 		t.Errorf("%v parts are still being read", f.metric(t, "filling"))
 	}
 	// What the pools keep.
@@ -372,7 +373,7 @@ func (f *faulty) quiet(t *testing.T, l lines) {
 		line *stack.Proxy
 		most int
 	}{{"the manifest", l.manifest, 32}, {"ClickHouse", l.rows, 8}, {"the bucket", l.bucket, 256}} {
-		if !until(2*time.Second, func() bool { return sockets(t, p.line.Addr) <= p.most }) {
+		if !until(closed, func() bool { return sockets(t, p.line.Addr) <= p.most }) {
 			t.Errorf("%d connections to %s are open, want at most %d", sockets(t, p.line.Addr), p.name, p.most)
 		}
 	}

@@ -86,7 +86,7 @@ func testReadAhead(t *testing.T, c *cold) {
 			if !p.HasMore || page == 4 {
 				break
 			}
-			if !until(10*time.Second, func() bool { return r.metric(t, "prefetched_total") >= float64(page) && r.metric(t, "filling") == 0 }) {
+			if !until(time.Minute, func() bool { return r.metric(t, "prefetched_total") >= float64(page) && r.metric(t, "filling") == 0 }) {
 				t.Fatalf("%s: nothing was read ahead after page %d", describe(q), page)
 			}
 			found++

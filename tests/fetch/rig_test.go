@@ -36,6 +36,14 @@ const (
 	fillAfter  = 2 * time.Second
 )
 
+// How long a busy machine may take for what happens at once: less than what else would end
+// it, which is the usual fill time-out of ten seconds, and for connections the clients' own
+// limits of half a minute and more.
+const (
+	filled = fillAfter + 7*time.Second
+	closed = 20 * time.Second
+)
+
 // number is how often a test does what it does: a few times, unless the environment says
 // more.
 func number(t testing.TB, usual int) int {

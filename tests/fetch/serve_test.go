@@ -22,6 +22,7 @@ import (
 
 	"github.com/coldtier/coldtier/restore"
 	v1 "github.com/coldtier/coldtier/restore/rpc/coldtier/v1"
+	"github.com/coldtier/coldtier/tests/late"
 	truths "github.com/coldtier/coldtier/tests/truth"
 )
 
@@ -68,7 +69,7 @@ func (c *cold) serve(t *testing.T, by through) *server {
 			t.Error(r)
 		}
 	})
-	if !until(30*time.Second, func() bool { return s.status("/readyz") == http.StatusOK }) {
+	if !until(time.Minute, func() bool { return s.status("/readyz") == http.StatusOK }) {
 		t.Fatal("the server is never ready")
 	}
 	return s
@@ -165,11 +166,11 @@ func messageOf(m *v1.Message) msg {
 // a gap, and honest.
 func testServed(t *testing.T, c *cold) {
 	rng := random(t)
-	late := newLateness(t)
+	watch := late.New(t)
 	l := newLines(t, c)
 	s := c.serve(t, l.through())
 	names := c.truth.names()
-	f := &faulty{late: late}
+	f := &faulty{late: watch}
 	f.judge(t, s.storm(t, c, rng, names, callers), 0.5)
 	for _, fault := range []struct {
 		name  string
@@ -192,7 +193,7 @@ func testServed(t *testing.T, c *cold) {
 		t.Log(fault.name)
 		f.judge(t, all, fault.share)
 		for _, name := range names[:5] {
-			if !until(30*time.Second, func() bool {
+			if !until(time.Minute, func() bool {
 				state, err := s.fetch(t.Context(), restore.Query{Conversation: []byte(name)})
 				if err != nil {
 					t.Errorf("after %s: %v", fault.name, err)

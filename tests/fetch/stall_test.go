@@ -9,6 +9,7 @@ import (
 
 	"github.com/coldtier/coldtier/manifest"
 	"github.com/coldtier/coldtier/restore"
+	"github.com/coldtier/coldtier/tests/late"
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
@@ -16,7 +17,7 @@ import (
 // page ends before it and names it; what else was read is kept for the next one. So it is
 // also while others put statuses.
 func testStalledBody(t *testing.T, c *cold) {
-	late := newLateness(t)
+	watch := late.New(t)
 	s3 := newCounter(t, c.S3.Endpoint)
 	soon := func(cfg *restore.Config, d *restore.Deps) { cfg.FillAfter, d.Rows = time.Second, nil }
 	r := c.rig(t, through{s3: s3.addr}, soon)
@@ -36,9 +37,9 @@ func testStalledBody(t *testing.T, c *cold) {
 			end = c.putStatuses(t, r)
 		}
 		q := restore.Query{Conversation: []byte(name), Limit: restore.DefaultMax}
-		begun := now()
+		begun := late.Now()
 		p, err := r.Fetch(t.Context(), q)
-		ended := ended(time.Now())
+		ended := late.At(time.Now())
 		end()
 		if err == nil {
 			err = c.truth.check(q, p)
@@ -46,14 +47,14 @@ func testStalledBody(t *testing.T, c *cold) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took := ended.Sub(begun.Time); took > budget+grace+late.between(begun, ended) {
+		if took := ended.Sub(begun.Time); took > budget+grace+watch.Between(begun, ended) {
 			t.Errorf("it took %s", took)
 		}
 		if p.State != restore.Partial || len(p.Rows) == 0 || len(p.Missing) != 1 || p.Missing[0].Key != refs[1].Key || p.Missing[0].Cause != restore.CauseBudget {
 			t.Fatalf("others put statuses: %v: %s, %d messages, missing %+v; want the page to end before %s", others, p.State, len(p.Rows), p.Missing, refs[1].Key)
 		}
 		s3.stuck.Store("")
-		if !until(fillAfter+time.Second, func() bool { return r.metric(t, "filling") == 0 }) {
+		if !until(filled, func() bool { return r.metric(t, "filling") == 0 }) {
 			t.Fatal("the read does not end by the fill time-out")
 		}
 		c.complete(t, r, q)
@@ -106,18 +107,18 @@ func testFrozenBucket(t *testing.T, c *cold) {
 	}
 	labelled(t, func(goroutines func() int) {
 		r := c.rig(t, through{s3: server.Addr, bucket: own.Bucket}, func(cfg *restore.Config, d *restore.Deps) { cfg.Cache, d.Rows = 1<<20, nil })
-		f := &faulty{rig: r, late: newLateness(t), rng: rng, names: c.truth.names()}
+		f := &faulty{rig: r, late: late.New(t), rng: rng, names: c.truth.names()}
 		f.judge(t, f.storm(t, callers), 0.5)
 		server.Pause()
 		all := f.storm(t, number(t, 40))
 		server.Continue()
 		f.judge(t, all, 0)
 		f.healed(t)
-		if !until(fillAfter+2*time.Second, func() bool { return r.metric(t, "filling") == 0 }) {
+		if !until(filled, func() bool { return r.metric(t, "filling") == 0 }) {
 			t.Errorf("%v parts are still being read", r.metric(t, "filling"))
 		}
 		r.close(t)
-		if !until(5*time.Second, func() bool { return goroutines() <= 1 && sockets(t, server.Addr) == 0 }) { // lateness
+		if !until(closed, func() bool { return goroutines() <= 1 && sockets(t, server.Addr) == 0 }) {
 			t.Errorf("after Close %d goroutines and %d connections are left", goroutines(), sockets(t, server.Addr))
 		}
 	})
