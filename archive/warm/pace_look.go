@@ -95,9 +95,9 @@ func (s *paced) affected(ctx context.Context, t *Table) (*obstacle, error) {
 	if i.base == 0 {
 		var first []time.Duration
 		for range firstProbes {
-			d, err := s.look.probe(ctx, t)
-			if err != nil && ctx.Err() == nil && !slow(err) {
-				return nil, fmt.Errorf("server %s: probe: %w", s.addr, err)
+			d, err := s.read(ctx, t)
+			if err != nil {
+				return nil, err
 			}
 			first = append(first, d)
 		}
@@ -105,9 +105,9 @@ func (s *paced) affected(ctx context.Context, t *Table) (*obstacle, error) {
 		s.p.log.Debug("baseline of small reads", "job", s.p.cfg.Job, "server", s.addr, "took", i.baseline)
 		return nil, nil
 	}
-	d, err := s.look.probe(ctx, t)
-	if err != nil && !slow(err) {
-		return nil, fmt.Errorf("server %s: probe: %w", s.addr, err)
+	d, err := s.read(ctx, t)
+	if err != nil {
+		return nil, err
 	}
 	i.see(d, s.p.cfg.Now())
 	if !i.stopped {
@@ -115,6 +115,19 @@ func (s *paced) affected(ctx context.Context, t *Table) (*obstacle, error) {
 	}
 	return &obstacle{cause: CauseImpact, why: fmt.Sprintf("a small read takes %s, usual are %s: more than %s.max_impact %g times as long",
 		i.now.Round(10*time.Microsecond), i.baseline.Round(10*time.Microsecond), s.p.cfg.Job, i.factor)}, nil
+}
+
+// read is how long a small read takes. One that the end of the worker cut off tells nothing:
+// the server is looked at for all workers, and the others go on.
+func (s *paced) read(ctx context.Context, t *Table) (time.Duration, error) {
+	d, err := s.look.probe(ctx, t)
+	switch {
+	case ctx.Err() != nil:
+		return 0, context.Cause(ctx)
+	case err != nil && !slow(err):
+		return 0, fmt.Errorf("server %s: probe: %w", s.addr, err)
+	}
+	return d, nil
 }
 
 // silent tells a server that is too slow to answer, which is waited for, from one that
