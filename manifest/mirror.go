@@ -73,6 +73,7 @@ func DecodeHold(b []byte) (Hold, error) {
 // Unmirrored counts what the manifest alone knows: what would be lost with it.
 type Unmirrored struct {
 	Holds    int `json:"holds"`
+	Stops    int `json:"stops"`
 	Statuses int `json:"statuses"`
 	Purges   int `json:"purges"` // slices whose purge the bucket does not know of
 }
@@ -93,6 +94,7 @@ func (s *Store) Unmirrored(ctx context.Context) (u Unmirrored, err error) {
 		return u, err
 	}
 	for query, into := range map[string]*int{"SELECT COUNT(*) FROM holds WHERE source_id = ? AND mirrored = 0": &u.Holds,
+		"SELECT COUNT(*) FROM stops WHERE source_id = ? AND mirrored = 0":    &u.Stops,
 		"SELECT COUNT(*) FROM statuses WHERE source_id = ? AND mirrored = 0": &u.Statuses, "SELECT COUNT(*) " + unmarked: &u.Purges} {
 		if err := s.db.QueryRowContext(ctx, query, src).Scan(into); err != nil {
 			return u, fmt.Errorf("count what is not in the bucket yet: %w", err)

@@ -202,7 +202,7 @@ func (s *Store) Record(ctx context.Context, sliceID uint64, generation uint32) (
 // UnmirroredFor counts what the manifest alone has known for longer than some time, by its
 // clock. Of purges no time is known: they are from before there were marks, and all count.
 func (s *Store) UnmirroredFor(ctx context.Context, age time.Duration) (u Unmirrored, err error) {
-	if u, err = s.Unmirrored(ctx); err != nil || u.Holds+u.Statuses == 0 {
+	if u, err = s.Unmirrored(ctx); err != nil || u.Holds+u.Stops+u.Statuses == 0 {
 		return u, err
 	}
 	src, err := s.sourceOf(ctx, false)
@@ -212,6 +212,7 @@ func (s *Store) UnmirroredFor(ctx context.Context, age time.Duration) (u Unmirro
 	const old = " < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND"
 	for query, into := range map[string]*int{
 		"SELECT COUNT(*) FROM holds WHERE source_id = ? AND mirrored = 0 AND GREATEST(placed_at, COALESCE(released_at, placed_at))" + old: &u.Holds,
+		"SELECT COUNT(*) FROM stops WHERE source_id = ? AND mirrored = 0 AND GREATEST(placed_at, COALESCE(lifted_at, placed_at))" + old:   &u.Stops,
 		"SELECT COUNT(*) FROM statuses FORCE INDEX (mirrored) WHERE source_id = ? AND mirrored = 0 AND put_at" + old:                      &u.Statuses} {
 		if err := s.db.QueryRowContext(ctx, query, src, micros(age)).Scan(into); err != nil {
 			return u, fmt.Errorf("count what is not in the bucket for %s: %w", age, err)

@@ -29,12 +29,16 @@ func (p *patrol) unmirrored(ctx context.Context) error {
 	if err != nil || u.None() {
 		return err
 	}
-	f := Finding{Code: Unmirrored, Severity: Different, Count: u.Holds + u.Statuses + u.Purges,
-		What:   fmt.Sprintf("%d holds, %d statuses and %d purges are not in the bucket, and would be lost with the manifest", u.Holds, u.Statuses, u.Purges),
+	f := Finding{Code: Unmirrored, Severity: Different, Count: u.Holds + u.Stops + u.Statuses + u.Purges,
+		What:   fmt.Sprintf("%d holds, %d stops, %d statuses and %d purges are not in the bucket, and would be lost with the manifest", u.Holds, u.Stops, u.Statuses, u.Purges),
 		Remedy: "coldtier archive, or patrol --heal, puts them there"}
 	if h := p.Healer; h != nil {
 		f.mend = func(ctx context.Context) (string, error) {
 			holds, err := h.Mirror.Holds(ctx)
+			if err != nil {
+				return "", err
+			}
+			stops, err := h.Mirror.Stops(ctx)
 			if err != nil {
 				return "", err
 			}
@@ -46,7 +50,7 @@ func (p *patrol) unmirrored(ctx context.Context) error {
 			if err == nil && left > 0 {
 				err = fmt.Errorf("%w: %d slices", manifest.ErrLeased, left)
 			}
-			return fmt.Sprintf("put %d holds, %d statuses and %d purges into the bucket", holds, statuses, purges), err
+			return fmt.Sprintf("put %d holds, %d stops, %d statuses and %d purges into the bucket", holds, stops, statuses, purges), err
 		}
 	}
 	p.settle(ctx, &f)

@@ -6,6 +6,8 @@
 //	manifest/day=D/shard=S.gN.parquet                      commit records: generations, chunks, objects, segments, folded statuses
 //	manifest/day=D/shard=S.gN.purging, .stopped, .purged   how far purges went
 //	manifest/holds/source=SOURCE/hold=N.json               holds
+//	manifest/stops/source=SOURCE/stop=NAME.json            stops
+//	manifest/rules/source=SOURCE/...                       revoked plans and the policy of approvals: a purge looks for them there itself
 //	manifest/statuses/source=SOURCE/TIME-ID.ndjson         statuses that were put after archiving
 //
 // What is not, and begins anew: when slices were verified (so the lag), runs, leases, failures, and what was

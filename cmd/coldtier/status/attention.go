@@ -95,7 +95,7 @@ func (r *Report) Attend() {
 		for _, p := range []struct {
 			n         int
 			one, many string
-		}{{u.Holds, "hold", "holds"}, {u.Statuses, "status", "statuses"}, {u.Purges, "purge", "purges"}} {
+		}{{u.Holds, "hold", "holds"}, {u.Stops, "stop", "stops"}, {u.Statuses, "status", "statuses"}, {u.Purges, "purge", "purges"}} {
 			if p.n > 0 {
 				parts = append(parts, number(p.n, p.one, p.many))
 			}
