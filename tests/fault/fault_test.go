@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"database/sql"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/coldtier/coldtier/manifest"
 	"github.com/coldtier/coldtier/tests/harness"
+	"github.com/coldtier/coldtier/tests/stack"
 	"github.com/coldtier/coldtier/tests/truth"
 )
 
@@ -28,12 +30,14 @@ type env struct {
 	*harness.Env
 	*line
 	server, strategy string
+	db               *sql.DB // the manifest's, directly
 	want             truth.Rows
 	rng              *rand.Rand
 }
 
-// lease is how long a worker that was cut off from the manifest keeps others out.
-const lease = 2 * time.Second
+// lease is how long a worker lasts that is cut off from the manifest: short enough to be waited
+// for, and longer than a busy machine makes a worker wait that is not.
+const lease = 5 * time.Second
 
 func setup(t *testing.T, server, strategy string, messages int) *env {
 	t.Helper()
@@ -41,8 +45,10 @@ func setup(t *testing.T, server, strategy string, messages int) *env {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	e := &env{server: server, strategy: strategy, rng: rand.New(rand.NewPCG(seed, 1))}
-	o := harness.Options{Partitioned: strategy == "partition", Strategy: strategy, Seed: seed, Messages: messages,
-		Config: map[string]string{"manifest": "lease: " + lease.String()}}
+	o := harness.Options{Partitioned: strategy == "partition", Strategy: strategy, Seed: seed, Messages: messages}
+	if server != "" {
+		o.Config = map[string]string{"manifest": "lease: " + lease.String()}
+	}
 	switch server {
 	case warmServer:
 		e.line = newLine(t, my, true)
@@ -58,6 +64,7 @@ func setup(t *testing.T, server, strategy string, messages int) *env {
 		o.ClickHouseAddr = e.addr
 	}
 	e.Env = harness.New(t, o)
+	e.db = stack.OpenMySQL(t, e.Manifest)
 	e.want = e.Truth()
 	return e
 }
@@ -89,17 +96,29 @@ func (e *env) ended(r harness.Result) {
 	e.Verdict(e.want)
 }
 
-// finish runs a verb until all is done. The leases of a worker that was cut off have
-// to run out first.
+// expire makes the leases of a worker that has ended run out. It stands for the time that
+// passes; TestLeaseOfADeadWorkerRunsOut of tests/crash waits for it.
+func (e *env) expire() {
+	e.T.Helper()
+	for _, q := range []string{"slices SET lease_until", "server_slots SET held_until", "checks SET claim_until", "job_leases SET until"} {
+		_, column, _ := strings.Cut(q, "SET ")
+		if _, err := e.db.ExecContext(e.T.Context(), "UPDATE "+q+" = UTC_TIMESTAMP(6) WHERE "+column+" > UTC_TIMESTAMP(6)"); err != nil {
+			e.T.Fatal(err)
+		}
+	}
+}
+
+// finish runs a verb until all is done. Nothing else may run.
 func (e *env) finish(verb string) harness.Result {
 	e.T.Helper()
 	end := time.Now().Add(time.Minute)
 	for {
+		e.expire()
 		r := e.Run(verb)
 		switch {
 		case r.Exit == 0 && e.all(verb):
 			return r
-		case r.Exit != 0 && r.Exit != 3 && r.Exit != 5 && !strings.Contains(r.Stdout+r.Stderr, "lease"): // short ones are lost on a busy machine
+		case r.Exit != 0 && r.Exit != 3 && r.Exit != 5 && !strings.Contains(r.Stdout+r.Stderr, "lease"): // short ones are lost on a machine that stands still
 			e.T.Fatalf("a run after the fault: %s", r)
 		case time.Now().After(end):
 			e.T.Fatalf("still not done a minute after the fault: %s", r)

@@ -22,7 +22,7 @@ func TestArchiveOutlivesAFailoverOfTheManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	away := stack.NewProxy(t, c.Addr)
-	r := set(t, 4, only, func(o *harness.Options) { o.ManifestAddr = away.Addr })
+	r := set(t, 4, only(), func(o *harness.Options) { o.ManifestAddr = away.Addr })
 	want := r.Truth()
 	p := r.Start([]string{"COLDTIER_STOP_AT=archive.record-put:2"}, "archive")
 	if !p.Stopped() {

@@ -48,8 +48,16 @@ func set(t *testing.T, days int, schedule string, change ...func(*harness.Option
 	return &rig{e, stack.OpenMySQL(t, e.Manifest+"?parseTime=true")}
 }
 
+// hour is that of a schedule, so many hours after the one that is farthest from now: whenever
+// the tests run, its next occurrence does not come while they do.
+func hour(after int) int { return (time.Now().UTC().Hour() + 12 + after) % 24 }
+
 // only is a schedule of archives alone.
-const only = `archive: "0 2 * * *", purge: "", verify: "", patrol: "", drill: ""`
+func only() string { return daily(hour(0)) }
+
+func daily(hour int) string {
+	return fmt.Sprintf(`archive: "0 %d * * *", purge: "", verify: "", patrol: "", drill: ""`, hour)
+}
 
 // absent makes schedules done up to some days ago.
 func (r *rig) absent(days int, jobs ...string) {
@@ -157,7 +165,8 @@ func end(t *testing.T, all ...*harness.Process) {
 func TestDoubleStart(t *testing.T) {
 	harness.Once(t)
 	t.Parallel()
-	r := set(t, 2, only)
+	at := hour(0)
+	r := set(t, 2, daily(at))
 	want := r.Truth()
 	r.absent(1, "archive")
 	a := r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "scheduler", "--listen", "127.0.0.1:0")
@@ -169,7 +178,7 @@ func TestDoubleStart(t *testing.T) {
 	r.logged(a, `msg="run ended" job=archive .*outcome=done`)
 	r.logged(a, `msg="next run" job=archive`)
 	runs := r.runs("archive")
-	if len(runs) != 1 || runs[0].Outcome != "done" || runs[0].Scheduled == nil || runs[0].Scheduled.Hour() != 2 || runs[0].Why != "" {
+	if len(runs) != 1 || runs[0].Outcome != "done" || runs[0].Scheduled == nil || runs[0].Scheduled.Hour() != at || runs[0].Why != "" {
 		t.Errorf("%+v", runs)
 	}
 	address := r.logged(a, `msg="telling metrics and health" address=(\S+)`)
@@ -217,11 +226,11 @@ func TestSIGTERMInTheMiddle(t *testing.T) {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
 			slow := stack.NewProxy(t, strings.TrimPrefix(stack.Bucket(t).Endpoint, "http://"))
-			r := set(t, 6, only, func(o *harness.Options) { o.S3Endpoint = "http://" + slow.Addr })
+			r := set(t, 6, only(), func(o *harness.Options) { o.S3Endpoint = "http://" + slow.Addr })
 			want := r.Truth()
 			r.absent(1, "archive")
-			slow.Latency(100 * time.Millisecond)
-			a := r.Start(nil, "scheduler", "--grace", "20s")
+			slow.Latency(200 * time.Millisecond)
+			a := r.Start(nil, "scheduler", "--grace", "30s")
 			pid, err := strconv.Atoi(r.logged(a, `msg="run begun" job=archive pid=(\d+)`))
 			if err != nil {
 				t.Fatal(err)
@@ -230,11 +239,11 @@ func TestSIGTERMInTheMiddle(t *testing.T) {
 				all, err := r.Store().Slices(t.Context(), manifest.Filter{States: []manifest.State{manifest.Verified}})
 				return err == nil && len(all) > 0
 			})
-			begun := time.Now()
 			a.Signal(sig)
-			res := a.Wait()
-			if sig == syscall.SIGTERM && (res.Exit != 0 || time.Since(begun) > 20*time.Second) {
-				t.Errorf("after %s: %s", time.Since(begun), res)
+			// At the end of its grace time it would kill the job, which could then not note below
+			// that it was interrupted.
+			if res := a.Wait(); sig == syscall.SIGTERM && res.Exit != 0 {
+				t.Errorf("%s", res)
 			}
 			r.eventually("the job ends", func() bool { return state(pid) == 0 || state(pid) == 'Z' })
 			runs := r.runs("archive")
@@ -267,7 +276,7 @@ func TestSIGTERMInTheMiddle(t *testing.T) {
 // catches up, by one run as well.
 func TestFiveDaysOfAbsence(t *testing.T) {
 	t.Parallel()
-	r := set(t, 5, `archive: "0 2 * * *", purge: "0 4 * * *", verify: "", patrol: "", drill: ""`)
+	r := set(t, 5, fmt.Sprintf(`archive: "0 %d * * *", purge: "0 %d * * *", verify: "", patrol: "", drill: ""`, hour(0), hour(2)))
 	want := r.Truth()
 	r.absent(5, "archive", "purge")
 	s := r.Start(nil, "scheduler")
@@ -311,7 +320,7 @@ func TestFiveDaysOfAbsence(t *testing.T) {
 func TestPanicAndDeadline(t *testing.T) {
 	harness.Once(t)
 	t.Parallel()
-	r := set(t, 3, only)
+	r := set(t, 3, only())
 	want := r.Truth()
 	if res := r.Start([]string{"COLDTIER_PANIC_AT=run.begun"}, "archive", "--to", r.Days[2].String()).Wait(); res.Exit != 1 || !strings.Contains(res.Stderr, "the job panicked: at run.begun") {
 		t.Fatal(res)
@@ -320,16 +329,21 @@ func TestPanicAndDeadline(t *testing.T) {
 	if run.Outcome != "panic" || !strings.Contains(run.Why, "step_crash.go") || run.Fence != 1 || strings.Join(run.Args, " ") != "--to="+r.Days[2].String() {
 		t.Errorf("%+v", run)
 	}
-	p := r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "archive", "--deadline", "500ms")
-	if !p.Stopped() {
-		t.Fatal(p.Wait())
+	deadline := 500 * time.Millisecond
+	p := r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "archive", "--deadline", deadline.String())
+	for ; !p.Stopped(); deadline *= 2 { // a busy machine may take longer to claim
+		if res := p.Wait(); deadline > time.Minute || !strings.Contains(res.Stderr, "archive took longer than "+deadline.String()) {
+			t.Fatal(res)
+		}
+		p = r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "archive", "--deadline", (2 * deadline).String())
 	}
-	time.Sleep(600 * time.Millisecond) // beyond it
+	time.Sleep(deadline * 6 / 5) // beyond it
 	p.Signal(syscall.SIGCONT)
-	if res := p.Wait(); res.Exit != 1 && res.Exit != 3 || !strings.Contains(res.Stderr, "archive took longer than 500ms") {
+	longer := "archive took longer than " + deadline.String()
+	if res := p.Wait(); res.Exit != 1 && res.Exit != 3 || !strings.Contains(res.Stderr, longer) {
 		t.Fatal(res)
 	}
-	if run = r.runs("archive")[0]; !strings.Contains(run.Why, "archive took longer than 500ms") || run.Outcome != "partial" && run.Outcome != "deadline" {
+	if run = r.runs("archive")[0]; !strings.Contains(run.Why, longer) || run.Outcome != "partial" && run.Outcome != "deadline" {
 		t.Errorf("%+v", run)
 	}
 	r.Must("archive")
@@ -344,11 +358,11 @@ func TestPanicAndDeadline(t *testing.T) {
 func TestJobThatHangsBeyondItsDeadline(t *testing.T) {
 	harness.Once(t)
 	t.Parallel()
-	r := set(t, 1, only)
+	r := set(t, 1, only())
 	want := r.Truth()
 	r.absent(2, "archive")
-	p := r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "scheduler", "--deadline", "4s", "--grace", "2s")
-	pid := r.stopped(p, "archive") // and nobody wakes it
+	p := r.Start([]string{"COLDTIER_STOP_AT=archive.claimed"}, "scheduler", "--deadline", "10s", "--grace", "2s") // it claims in less, also on a busy machine
+	pid := r.stopped(p, "archive")                                                                                // and nobody wakes it
 	r.eventually("the job is gone", func() bool { return state(pid) == 0 })
 	r.logged(p, `run ended.*outcome=deadline`)
 	end(t, p)
@@ -363,7 +377,7 @@ func TestJobThatHangsBeyondItsDeadline(t *testing.T) {
 func TestLeasesOfVerbs(t *testing.T) {
 	harness.Once(t)
 	t.Parallel()
-	r := set(t, 2, only)
+	r := set(t, 2, only())
 	stop := func(environ string, args ...string) *harness.Process {
 		t.Helper()
 		p := r.Start([]string{"COLDTIER_STOP_AT=run.begun", environ}, args...)

@@ -18,7 +18,7 @@ import (
 func TestServerSurvivesKill(t *testing.T) {
 	t.Parallel()
 	s := StartMariaDB(t)
-	db := OpenMySQL(t, s.DSN()+"?timeout=5s&readTimeout=500ms")
+	db := OpenMySQL(t, s.DSN()+"?timeout=5s&readTimeout=3s")
 	for _, q := range []string{"CREATE DATABASE d", "CREATE TABLE d.t (i INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)"} {
 		if _, err := db.ExecContext(deadline(t), q); err != nil {
 			t.Fatal(err)
