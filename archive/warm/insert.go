@@ -173,46 +173,49 @@ func (t *Target) SameName(a, b string) bool {
 }
 
 // Live says which of the warm databases the target is, however either is addressed: a
-// lock that is taken through one is seen through the other. Warm databases that could
-// not be asked are in the error; the others were.
-func (t *Target) Live(ctx context.Context, w *Warm) (name string, is bool, err error) {
+// lock that is taken through one is seen through the other. Why warm databases could not
+// be asked is in unknown; the others were. With an error nothing is known.
+func (t *Target) Live(ctx context.Context, w *Warm) (name string, is bool, unknown []error, err error) {
 	s, err := t.d.session(ctx)
 	if err != nil {
-		return "", false, err
+		return "", false, nil, err
 	}
 	s.once = true // its lock goes with the connection
 	defer s.close(ctx)
 	lock := literal(t.handler)
 	var got sql.NullInt64
 	if err := s.row(ctx, "SELECT GET_LOCK("+lock+", 0)", &got); err != nil {
-		return "", false, fmt.Errorf("database %s: lock by which it is known: %w", t.d.where, err)
+		return "", false, nil, fmt.Errorf("database %s: lock by which it is known: %w", t.d.where, err)
 	}
 	if got.Int64 != 1 {
-		return "", false, fmt.Errorf("database %s: it gives no lock by which it is known", t.d.where)
+		return "", false, nil, fmt.Errorf("database %s: it gives no lock by which it is known", t.d.where)
 	}
 	// All at once, and none for long: where many are gone, this is what a restore is for.
 	asked, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	seen, unknown := make([]string, len(w.databases)), make([]error, len(w.databases))
+	seen, silent := make([]string, len(w.databases)), make([]error, len(w.databases))
 	var wg sync.WaitGroup
 	for i, d := range w.databases {
 		wg.Go(func() {
 			var err error
 			if seen[i], err = d.sees(asked, lock); err != nil {
-				unknown[i] = fmt.Errorf("warm database %s could not be asked whether it is on the server of %s: %w", d.where, t.d.where, err)
+				silent[i] = fmt.Errorf("warm database %s could not be asked whether it is on the server of %s: %w", d.where, t.d.where, err)
 			}
 		})
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		return "", false, context.Cause(ctx)
+		return "", false, nil, context.Cause(ctx)
 	}
 	for i, d := range w.databases {
 		if seen[i] != "" && t.SameName(seen[i], t.d.name) {
 			name, is = d.name, true
 		}
+		if silent[i] != nil {
+			unknown = append(unknown, silent[i])
+		}
 	}
-	return name, is, errors.Join(unknown...)
+	return name, is, unknown, nil
 }
 
 // askTime is how long a warm server may take to say whether it is the target's.

@@ -2,6 +2,7 @@ package warm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -476,11 +477,15 @@ func TestALiveDatabaseIsKnownHoweverItIsSpelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := func(change func(*mysql.Config)) (string, bool, error) {
+	is := func(change func(*mysql.Config)) (string, bool, []error) {
 		t.Helper()
 		c := cfg.Clone()
 		change(c)
-		return target(t, c.FormatDSN(), false).Live(t.Context(), w)
+		db, live, unknown, err := target(t, c.FormatDSN(), false).Live(t.Context(), w)
+		if err != nil {
+			t.Error(err)
+		}
+		return db, live, unknown
 	}
 	_, port, _ := strings.Cut(cfg.Addr, ":")
 	for name, change := range map[string]func(*mysql.Config){
@@ -488,24 +493,30 @@ func TestALiveDatabaseIsKnownHoweverItIsSpelled(t *testing.T) {
 		"localhost": func(c *mysql.Config) { c.Addr = "localhost:" + port },
 		"a proxy":   func(c *mysql.Config) { c.Addr = stack.NewProxy(t, cfg.Addr).Addr },
 	} {
-		if db, live, err := is(change); err != nil || !live || db != cfg.DBName {
-			t.Errorf("%s: %q %t %v", name, db, live, err)
+		if db, live, unknown := is(change); len(unknown) > 0 || !live || db != cfg.DBName {
+			t.Errorf("%s: %q %t %v", name, db, live, unknown)
 		}
 	}
 	other, err := mysql.ParseDSN(stack.MySQL(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, live, err := is(func(c *mysql.Config) { c.DBName = other.DBName }); err != nil || live {
-		t.Errorf("another database: %t %v", live, err)
+	if _, live, unknown := is(func(c *mysql.Config) { c.DBName = other.DBName }); len(unknown) > 0 || live {
+		t.Errorf("another database: %t %v", live, unknown)
 	}
 	// A warm server that does not answer is said to be unknown, and is no error of the rest.
 	gone := b.cfg
 	gone.Databases = append([]Database{{DSN: "x:y@tcp(127.0.0.1:1)/im_99"}}, gone.Databases...)
 	b.cfg = gone
 	w = b.open()
-	if _, live, err := is(func(*mysql.Config) {}); !live || err == nil || !strings.Contains(err.Error(), "im_99") {
-		t.Errorf("%t %v", live, err)
+	if _, live, unknown := is(func(*mysql.Config) {}); !live || len(unknown) != 1 || !strings.Contains(unknown[0].Error(), "im_99") {
+		t.Errorf("%t %v", live, unknown)
+	}
+	// A target that cannot be asked itself may be any of them: an error, also one of several causes.
+	ctx, end := context.WithCancelCause(t.Context())
+	end(errors.New("ended"))
+	if _, live, unknown, err := target(t, b.dsn, false).Live(ctx, w); live || len(unknown) > 0 || err == nil {
+		t.Errorf("%t %v %v", live, unknown, err)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"path"
 	"strings"
@@ -152,17 +151,14 @@ func (a *app) live(ctx context.Context, p *parts, t *warm.Target) (l *rehydrate.
 	if err := a.warmOf(p); err != nil {
 		return nil, nil, nil, err
 	}
-	name, is, err := t.Live(ctx, p.warm)
-	if !is && err != nil {
-		var unknown interface{ Unwrap() []error }
-		if !errors.As(err, &unknown) {
-			return nil, nil, nil, err
-		}
-		for _, e := range unknown.Unwrap() {
-			warnings = append(warnings, a.redactor.Text(e.Error()))
-		}
+	name, is, unknown, err := t.Live(ctx, p.warm)
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	if !is {
+		for _, e := range unknown {
+			warnings = append(warnings, a.redactor.Text(e.Error()))
+		}
 		return nil, nil, warnings, nil
 	}
 	for _, d := range p.cfg.Source.Databases {
