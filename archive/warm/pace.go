@@ -173,7 +173,7 @@ func newPace(cfg PaceConfig, log *slog.Logger) (*Pace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s.%w", cfg.Job, err)
 	}
-	if err := checkPauseQuery(l.PauseQuery); err != nil {
+	if err := CheckPauseQuery(l.PauseQuery); err != nil {
 		return nil, fmt.Errorf("%s.pause_query %q: %w", cfg.Job, l.PauseQuery, err)
 	}
 	switch {

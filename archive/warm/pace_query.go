@@ -10,8 +10,8 @@ import (
 // DELETE, the transaction refuses.
 var question = regexp.MustCompile(`^[\s(]*(?i:SELECT|WITH|SHOW)\b`)
 
-// checkPauseQuery says what is wrong with a text that is to ask a server whether to pause.
-func checkPauseQuery(text string) error {
+// CheckPauseQuery says what is wrong with a text that is to ask a server whether to pause.
+func CheckPauseQuery(text string) error {
 	if text == "" || question.MatchString(text) {
 		return nil
 	}

@@ -357,7 +357,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%q is taken as %v", in, got)
 		}
 	}
-	for in, ok := range map[string]bool{"": true, "22:00-06:00": true, "00:00-24:00": true, "9:00-10:00": false, "22:00": false, "24:00-01:00": false, "01:00-02:60": false, "a-b": false} {
+	for in, ok := range map[string]bool{"": true, "22:00-06:00": true, "00:00-24:00": true, "23:59-24:00": true, "22:00-06:00, 12:00-13:00": true, "22:00-22:00": false, "9:00-10:00": false, "22:00": false, "24:00-01:00": false, "01:00-02:60": false, "a-b": false} {
 		if err := checkHours(in); (err == nil) != ok {
 			t.Errorf("hours %q: %v", in, err)
 		}

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/coldtier/coldtier/archive/warm"
 )
 
 // Pace says when a job leaves a warm server alone. 0 and "" are no limit.
@@ -21,13 +22,6 @@ type Pace struct {
 	MaxImpact         float64       // how many times as long as usual a small read may take
 	MaxPause          time.Duration // a pause that lasts longer ends the run with exit code 3
 }
-
-// minImpact is below what the noise of a healthy server would stop every job.
-const minImpact = 1.5
-
-// question is how a statement begins that asks; any other could change something, since a
-// read-only transaction does not keep every server from DDL.
-var question = regexp.MustCompile(`^[\s(]*(?i:SELECT|WITH|SHOW)\b`)
 
 func archivePace() Pace {
 	return Pace{MaxReplicaLag: 5 * time.Second, MaxThreadsRunning: 50, MaxImpact: 4, MaxPause: 30 * time.Minute}
@@ -51,7 +45,7 @@ func pace(m *mapping, p *Pace) {
 	m.number("max_threads_running", &p.MaxThreadsRunning, 0, 1_000_000)
 	m.number("max_history_length", &p.MaxHistoryLength, 0, math.MaxInt32)
 	m.text("pause_query", &p.PauseQuery, func(s string) error {
-		if s != "" && !question.MatchString(s) {
+		if warm.CheckPauseQuery(s) != nil {
 			return errors.New("want a statement that begins with SELECT, WITH or SHOW, such as SELECT 1 FROM ops.maintenance WHERE active, or nothing")
 		}
 		return nil
@@ -62,8 +56,8 @@ func pace(m *mapping, p *Pace) {
 	})
 	m.formatted("max_impact", func(s string) error {
 		v, err := strconv.ParseFloat(s, 64)
-		if err != nil || v != 0 && !(v >= minImpact && v <= 1000) {
-			return fmt.Errorf("want 0 (off), or how many times as long as usual a small read may take: %g..1000", minImpact)
+		if err != nil || v != 0 && !(v >= warm.MinImpact && v <= 1000) {
+			return fmt.Errorf("want 0 (off), or how many times as long as usual a small read may take: %g..1000", warm.MinImpact)
 		}
 		p.MaxImpact = v
 		return nil

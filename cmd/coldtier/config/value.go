@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coldtier/coldtier/archive/warm"
 )
 
 const day = 24 * time.Hour
@@ -153,19 +155,8 @@ func checkAddr(s string) error {
 }
 
 func checkHours(s string) error {
-	if s == "" {
-		return nil
-	}
-	for one := range strings.SplitSeq(s, ",") {
-		from, to, ok := strings.Cut(strings.TrimSpace(one), "-")
-		if to == "24:00" {
-			to = "23:59"
-		}
-		_, err1 := time.Parse("15:04", from)
-		_, err2 := time.Parse("15:04", to)
-		if !ok || err1 != nil || err2 != nil || len(from) != 5 || len(to) != 5 || from == to {
-			return errors.New("want hours such as 22:00-06:00 or 22:00-06:00,12:00-13:00, in the source's time zone")
-		}
+	if warm.CheckHours(s) != nil { // it quotes the text
+		return errors.New("want hours such as 22:00-06:00 or 22:00-06:00,12:00-13:00, in the source's time zone")
 	}
 	return nil
 }
