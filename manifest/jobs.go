@@ -28,7 +28,7 @@ type JobClaim struct {
 	Name  string // of the lease; at most one process has it
 	Owner string
 	// Own says that no other process takes a lease of this name, ever: it only tells that its
-	// process lives, and is deleted with its release.
+	// process lives, and is deleted with its release, or some time after its process was killed.
 	Own bool
 	// Scheduled is the occurrence of the job's schedule that the work is for; zero: none.
 	Scheduled time.Time
@@ -54,6 +54,11 @@ func (s *Store) ClaimJob(ctx context.Context, c JobClaim) (*JobLease, error) {
 	src, err := s.sourceOf(ctx, true)
 	if err != nil {
 		return nil, err
+	}
+	if c.Own {
+		if err := s.forgetDead(ctx, src); err != nil {
+			return nil, fmt.Errorf("claim the lease of job %s in the manifest: %w", c.Name, err)
+		}
 	}
 	l := &JobLease{s: s, src: src, name: c.Name, own: c.Own}
 	var scheduled any // NULL: no comparison with it is true
@@ -101,6 +106,33 @@ func (s *Store) ClaimJob(ctx context.Context, c JobClaim) (*JobLease, error) {
 		return nil, fmt.Errorf("claim the lease of job %s in the manifest: %w", c.Name, err)
 	}
 	return l, nil
+}
+
+// ownForgotten is for how long the lease of a process that was killed is kept, where no other
+// takes one of its name: longer than one sleeps that then goes on.
+const ownForgotten = 30 * 24 * time.Hour
+
+// forgetDead deletes such leases. By name, so that it meets no lock of those that are in use.
+func (s *Store) forgetDead(ctx context.Context, src uint32) error {
+	const dead = " AND own = 1 AND until < UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND"
+	rows, err := s.db.QueryContext(ctx, "SELECT name FROM job_leases WHERE source_id = ?"+dead+" LIMIT 100", src, micros(ownForgotten))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	args := []any{src}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return err
+		}
+		args = append(args, name)
+	}
+	if err := rows.Err(); err != nil || len(args) == 1 {
+		return err
+	}
+	_, err = s.db.ExecContext(ctx, "DELETE FROM job_leases WHERE source_id = ? AND name IN ("+placeholders(len(args)-1)+")"+dead, append(args, micros(ownForgotten))...)
+	return err
 }
 
 // Fence is the lease's fencing number. It grows with each claim of the name, but for names

@@ -200,6 +200,35 @@ func TestJobOccurrence(t *testing.T) {
 	}
 }
 
+// The leases of processes that were killed, each under a name of its own, do not add up for
+// ever; the others stay, whatever their age.
+func TestLeasesOfTheDeadAreForgotten(t *testing.T) {
+	t.Parallel()
+	s := open(t, time.Minute)
+	ctx := t.Context()
+	for _, c := range []JobClaim{{Name: "archive/dead", Owner: "a", Own: true}, {Name: "archive/old", Owner: "a", Own: true}, {Name: "archive/lives", Owner: "a", Own: true}, {Name: "patrol", Owner: "a"}} {
+		claimJob(t, s, c)
+	}
+	if _, err := s.db.ExecContext(ctx, "UPDATE job_leases SET until = UTC_TIMESTAMP(6) - INTERVAL CASE name WHEN 'archive/old' THEN 29 ELSE 31 END DAY WHERE name <> 'archive/lives'"); err != nil {
+		t.Fatal(err)
+	}
+	claimJob(t, s, JobClaim{Name: "drill", Owner: "b"}) // whose account may delete no lease
+	names := func() (all string) {
+		t.Helper()
+		if err := s.db.QueryRowContext(ctx, "SELECT GROUP_CONCAT(name ORDER BY name) FROM job_leases").Scan(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if got := names(); got != "archive/dead,archive/lives,archive/old,drill,patrol" {
+		t.Errorf("there are %s", got)
+	}
+	claimJob(t, s, JobClaim{Name: "archive/new", Owner: "b", Own: true})
+	if got := names(); got != "archive/lives,archive/new,archive/old,drill,patrol" {
+		t.Errorf("there are %s", got)
+	}
+}
+
 // A run that has not ended is alive while its lease lasts.
 func TestRunIsAlive(t *testing.T) {
 	t.Parallel()
