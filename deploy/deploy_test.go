@@ -290,6 +290,25 @@ func TestConfigurationsAreTaken(t *testing.T) {
 	}
 }
 
+// The account of sql/target/drill.sql may make the scratch databases that the configurations name.
+func TestScratchDatabasesAreGranted(t *testing.T) {
+	t.Parallel()
+	m := regexp.MustCompile("GRANT ALL ON `(.*)%`").FindStringSubmatch(read(t, "sql/target/drill.sql"))
+	if m == nil {
+		t.Fatal("sql/target/drill.sql grants nothing on a pattern")
+	}
+	may := strings.ReplaceAll(m[1], `\_`, "_")
+	for _, path := range []string{"kubernetes/base/coldtier.yaml", "kubernetes/overlays/fleet/coldtier.yaml"} {
+		c, err := config.Parse(path, []byte(read(t, path)), variables())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if makes := c.Drill.Scratch.Database() + "_drill_"; makes != may {
+			t.Errorf("%s: a drill makes %s..., and its account may make %s...", path, makes, may)
+		}
+	}
+}
+
 // Neither a lock file nor anything else here names where modules are fetched from.
 func TestModuleIsPlain(t *testing.T) {
 	t.Parallel()

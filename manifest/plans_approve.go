@@ -68,7 +68,7 @@ func (s *Store) Approve(ctx context.Context, p *SavedPlan, list []PlanSlice, by 
 		case now.Revoked != nil || now.Expired:
 			return now.Refused()
 		case account == now.MadeBy.Account:
-			return fmt.Errorf("%w: account %s made it, and a second person must approve it, by an account of his own (deploy/sql/approve.sql)", ErrUnapproved, account)
+			return fmt.Errorf("%w: account %s made it, and a second person must approve it, by an account of his own (deploy/sql/manifest/approve.sql)", ErrUnapproved, account)
 		case name != "" && strings.EqualFold(name, strings.TrimSpace(now.MadeBy.By)):
 			return fmt.Errorf("%w: %s made it, and a second person must approve it", ErrUnapproved, name)
 		}

@@ -42,6 +42,7 @@ type Finding struct {
 	Subject string // the table or the database
 	What    string
 	Remedy  string
+	Refused bool // by the server, to this account: it may be there for others
 }
 
 // String is one line.
@@ -84,7 +85,7 @@ func (w *Warm) Check(ctx context.Context) ([]*Table, []Finding) {
 		for _, line := range strings.Split(err.Error(), "\n") {
 			if !w.known(unreachable, line) {
 				what, remedy, _ := cutLast(line, ": ")
-				all = append(all, Finding{CodeRefused, subjectOf(line), what, remedy})
+				all = append(all, Finding{Code: CodeRefused, Subject: subjectOf(line), What: what, Remedy: remedy})
 			}
 		}
 	}
@@ -104,7 +105,7 @@ func (w *Warm) Check(ctx context.Context) ([]*Table, []Finding) {
 		all = append(all, fs...)
 	}
 	if w.cfg.Columns[message.CreatedAt] == "" {
-		all = append(all, Finding{CodeNoCreatedAt, "source.columns", "source.columns.created_at is not set, so that the snowflake epoch cannot be compared with the rows' own time", "set it if the tables have such a column"})
+		all = append(all, Finding{Code: CodeNoCreatedAt, Subject: "source.columns", What: "source.columns.created_at is not set, so that the snowflake epoch cannot be compared with the rows' own time", Remedy: "set it if the tables have such a column"})
 	}
 	return tables, append(all, shapes(w.cfg.Tables, tables)...)
 }
@@ -139,7 +140,7 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 // check says whether a database can be reached at all.
 func (d *database) check(ctx context.Context) []Finding {
 	if _, err := d.now(ctx); err != nil {
-		return []Finding{{CodeUnreachable, d.where, fmt.Sprintf("database %s cannot be reached (%s)", d.where, oneLine(err)), connectRemedy(err)}}
+		return []Finding{{CodeUnreachable, d.where, fmt.Sprintf("database %s cannot be reached (%s)", d.where, oneLine(err)), connectRemedy(err), denied(err) || number(err) == erLoginDenied}}
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 
 func connectRemedy(err error) string {
 	switch number(err) {
-	case 1045:
+	case erLoginDenied:
 		return "correct user and password in source.databases"
 	case erAccessDenied:
 		return "grant the account SELECT on it"
@@ -163,7 +164,7 @@ func connectRemedy(err error) string {
 // check looks at one table.
 func (t *Table) check(ctx context.Context) (found []Finding) {
 	add := func(code Code, what, remedy string) {
-		found = append(found, Finding{code, t.shard.String(), fmt.Sprintf("table %s: %s", t.shard, what), remedy})
+		found = append(found, Finding{Code: code, Subject: t.shard.String(), What: fmt.Sprintf("table %s: %s", t.shard, what), Remedy: remedy})
 	}
 	unlooked := func(err error) {
 		add(CodeProbe, "could not be looked at ("+oneLine(err)+")", "see the server's message, then run check again")

@@ -39,9 +39,9 @@ func shapes(globs []string, tables []*Table) (found []Finding) {
 		}
 		slices.SortFunc(odd, func(a, b *Table) int { return cmp.Compare(a.shard.String(), b.shard.String()) })
 		for _, t := range odd {
-			found = append(found, Finding{CodeShape, t.shard.String(),
-				fmt.Sprintf("table %s differs from %d of the tables %s: %s", t.shard, len(groups[usual]), g, difference(strings.Split(usual, "\n"), shapeOf(t.ShowCreate()))),
-				"bring them to one definition, so that a day's copies read alike, or name tables of another kind by a configuration of their own"})
+			found = append(found, Finding{Code: CodeShape, Subject: t.shard.String(),
+				What:   fmt.Sprintf("table %s differs from %d of the tables %s: %s", t.shard, len(groups[usual]), g, difference(strings.Split(usual, "\n"), shapeOf(t.ShowCreate()))),
+				Remedy: "bring them to one definition, so that a day's copies read alike, or name tables of another kind by a configuration of their own"})
 		}
 	}
 	return found

@@ -41,6 +41,7 @@ var errSlow = errors.New("statement ran into its time limit")
 // Numbers of server errors.
 const (
 	erAccessDenied       = 1044 // to the database
+	erLoginDenied        = 1045
 	erTableAccessDenied  = 1142
 	erColumnAccessDenied = 1143
 	erSpecificDenied     = 1227

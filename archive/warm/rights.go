@@ -331,6 +331,63 @@ func (r *Rights) matching(h *holder, database string) (found []rightsGrant) {
 	return found
 }
 
+// Pattern is how a grant on a whole database names it, in quotes: "_" is a wildcard there
+// unless the server takes none.
+func (r *Rights) Pattern(database string) string {
+	if r.literal {
+		return quote(database)
+	}
+	return quote(strings.NewReplacer(`_`, `\_`, `%`, `\%`).Replace(database))
+}
+
+// Hidden are the grants on whole databases that match a database's name and do not count,
+// since the server takes another one alone, as they name it. By is that one.
+func (r *Rights) Hidden(database string) (by string, hidden []string) {
+	for _, h := range r.holders {
+		counts := r.matching(h, database)
+		for _, g := range h.grants {
+			if g.revoke || g.table != "" || g.database == "" || !like(g.database, database) || r.literal {
+				continue
+			}
+			if len(counts) > 0 && counts[0].database != g.database && !slices.Contains(hidden, quote(g.database)) {
+				by, hidden = quote(counts[0].database), append(hidden, quote(g.database))
+			}
+		}
+	}
+	return by, hidden
+}
+
+// From lists the levels on which any of the privileges is granted that the account has on
+// a table, such as `im\_%`.*, as a REVOKE must name them.
+func (r *Rights) From(database, table string, which ...string) (levels []string) {
+	for _, h := range r.holders {
+		counts := r.matching(h, database)
+		for _, g := range h.grants {
+			whole := g.table == "" && g.database != "" && slices.ContainsFunc(counts, func(c rightsGrant) bool { return c.database == g.database })
+			exact := g.database == database && g.table != "" && g.table == table
+			if g.revoke || g.database != "" && !whole && !exact {
+				continue
+			}
+			gives := func(p string) bool { _, ok := g.privileges[p]; return ok }
+			if level := g.level(); (gives(allPrivileges) || slices.ContainsFunc(which, gives)) && !slices.Contains(levels, level) {
+				levels = append(levels, level)
+			}
+		}
+	}
+	return levels
+}
+
+// level is what the grant is on, as the server tells it.
+func (g *rightsGrant) level() string {
+	part := func(name string) string {
+		if name == "" {
+			return "*"
+		}
+		return quote(name)
+	}
+	return part(g.database) + "." + part(g.table)
+}
+
 // wildcard is where the first wildcard of a pattern is; -1: nowhere.
 func wildcard(pattern string) int {
 	for i := 0; i < len(pattern); i++ {
@@ -401,15 +458,9 @@ func (r *Rights) Columns(database, table, privilege string) (columns []string) {
 
 // MayGrant lists what the account may hand on: the levels of its grants WITH GRANT OPTION.
 func (r *Rights) MayGrant() (levels []string) {
-	part := func(name string) string {
-		if name == "" {
-			return "*"
-		}
-		return quote(name)
-	}
 	for _, h := range r.holders {
 		for _, g := range h.grants {
-			if level := part(g.database) + "." + part(g.table); g.option && !slices.Contains(levels, level) {
+			if level := g.level(); g.option && !slices.Contains(levels, level) {
 				levels = append(levels, level)
 			}
 		}

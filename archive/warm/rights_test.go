@@ -65,8 +65,41 @@ func TestRightsAreParsed(t *testing.T) {
 	if got := r.Has("im_00", "t", "UPDATE", "DELETE"); !slices.Equal(got, []string{"UPDATE"}) {
 		t.Errorf("has %v", got)
 	}
+	if got := r.From("im_00", "t", "UPDATE"); !slices.Equal(got, []string{"`im_00`.`t`"}) {
+		t.Errorf("UPDATE comes from %v", got)
+	}
 	if got := r.MayGrant(); !slices.Equal(got, []string{"`im_00`.`t`"}) {
 		t.Errorf("may grant on %v", got)
+	}
+}
+
+// A grant that does not count is told with the one that does; a REVOKE names what was
+// granted, and a GRANT the database as the server reads it.
+func TestGrantsThatHideOthers(t *testing.T) {
+	t.Parallel()
+	lines := []string{"GRANT SELECT, DROP ON `im\\_%`.* TO `u`@`%`", "GRANT INSERT ON `im_manifest`.* TO `u`@`%`", "GRANT UPDATE ON `im_manifest`.`runs` TO `u`@`%`", "GRANT SELECT ON `else`.* TO `u`@`%`", "GRANT PROCESS ON *.* TO `u`@`%`"}
+	r := ParseRights("9.7.4", false, lines...)
+	if by, hidden := r.Hidden("im_manifest"); by != "`im\\_%`" || !slices.Equal(hidden, []string{"`im_manifest`"}) {
+		t.Errorf("%s hides %v", by, hidden)
+	}
+	if by, hidden := r.Hidden("else"); len(hidden) > 0 {
+		t.Errorf("%s hides %v", by, hidden)
+	}
+	if got := r.From("im_manifest", "runs", "DROP", "UPDATE", "INSERT", "PROCESS"); !slices.Equal(got, []string{"`im\\_%`.*", "`im_manifest`.`runs`", "*.*"}) {
+		t.Errorf("from %v", got)
+	}
+	if got := r.Pattern("im_manifest"); got != "`im\\_manifest`" {
+		t.Errorf("in a grant it is %s", got)
+	}
+	if by, hidden := ParseRights("10.11.19-MariaDB", false, lines...).Hidden("im_manifest"); by != "`im_manifest`" || !slices.Equal(hidden, []string{"`im\\_%`"}) {
+		t.Errorf("MariaDB: %s hides %v", by, hidden)
+	}
+	r = ParseRights("9.7.4", true, lines...)
+	if got := r.Pattern("im_manifest"); got != "`im_manifest`" {
+		t.Errorf("without wildcards it is %s", got)
+	}
+	if _, hidden := r.Hidden("im_manifest"); len(hidden) > 0 {
+		t.Errorf("without wildcards %v is hidden", hidden)
 	}
 }
 

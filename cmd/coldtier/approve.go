@@ -23,9 +23,9 @@ func (a *app) approveCommand() *cobra.Command {
 		Short: "Approve a plan of a purge that another person made",
 		Long: `Show what a plan of a purge (coldtier plan purge --save) would delete, ask, and approve
 it. Who made the plan cannot approve it: the approval needs another account of the
-manifest's database (deploy/sql/approve.sql), named in manifest.dsn of the approver's own
-configuration, and another --by where both gave one. The plan is done exactly: a slice that
-changes after it was planned is left out.
+manifest's database (deploy/sql/manifest/approve.sql), named in manifest.dsn of the
+approver's own configuration, and another --by where both gave one. The plan is done
+exactly: a slice that changes after it was planned is left out.
 
 It asks on a terminal; elsewhere --yes is needed.`,
 		Example: `  coldtier --config approver.yaml approve 4f1c0a9be277
@@ -62,7 +62,7 @@ func (a *app) approve(ctx context.Context, id string, by manifest.Person, reason
 	case r.Revoked != nil || r.Expired:
 		return r, r.Refused()
 	case account == r.MadeBy.Account: // before a person is asked; Approve looks again
-		return r, fmt.Errorf("plan %s: %w: the manifest's account %s made it; name another person's account in manifest.dsn (deploy/sql/approve.sql)", id, manifest.ErrUnapproved, account)
+		return r, fmt.Errorf("plan %s: %w: the manifest's account %s made it; name another person's account in manifest.dsn (deploy/sql/manifest/approve.sql)", id, manifest.ErrUnapproved, account)
 	}
 	if a.dryRun {
 		r.did = "would be approved by " + account

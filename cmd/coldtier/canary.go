@@ -28,7 +28,7 @@ they should be by then: in MySQL, in S3 and in ClickHouse. Their contents are ma
 the canary's ID again, so no store is trusted to say what they were.
 
 plant is the one verb beside restore --into-warm that writes warm tables, and needs an
-account that may: see deploy/sql/canary.sql.`,
+account that may: see canary.sql in deploy/sql/warm and deploy/sql/manifest.`,
 		Example: `  coldtier canary plant --conversation 9007199254740993 --shard im_00.msg_content_00 --dry-run
   coldtier canary plant
   coldtier canary check`,

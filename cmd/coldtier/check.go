@@ -49,7 +49,7 @@ bucket belongs to another manifest, else 2.`,
 		}
 		return a.check(ctx, r)
 	})
-	c.Flags().StringVar(&role, "for", role, "`ROLE` that the accounts are judged for: archive, purge, fetch, restore, drill or all")
+	c.Flags().StringVar(&role, "for", role, "`ROLE` that the accounts are judged for: archive, purge, fetch, restore, drill, patrol, canary, approve or all")
 	return c
 }
 
@@ -72,9 +72,13 @@ func (a *app) check(ctx context.Context, role preflight.Role) (_ result, err err
 	f.Machine()
 	f.Metrics(ctx)
 	a.checkManifest(ctx, p, f)
-	a.checkWarm(ctx, p, f)
-	a.checkBucket(ctx, p, f)
-	a.checkRows(ctx, p, f)
+	if role != preflight.Approve { // which asks the manifest alone
+		a.checkWarm(ctx, p, f)
+	}
+	if role != preflight.Approve && role != preflight.Canary {
+		a.checkBucket(ctx, p, f)
+		a.checkRows(ctx, p, f)
+	}
 	f.Scratch(ctx)
 	r := &checkResult{role, f.Findings(a.redactor.Text)}
 	if ctx.Err() != nil {
@@ -126,7 +130,7 @@ func (a *app) checkWarm(ctx context.Context, p *parts, f *preflight.Preflight) {
 	if p.manifest == nil || p.manifest.Check(ctx) != nil {
 		return // which is said already
 	}
-	if err := strayStagings(ctx, p, f); err != nil && !f.Has(preflight.Code(warm.CodeUnreachable)) {
+	if err := strayStagings(ctx, p, f); err != nil && !f.Has(preflight.Code(warm.CodeUnreachable)) && !f.Has(preflight.WarmNotNeeded) {
 		f.Fail("warm", preflight.ProbeFailed, "staging tables", err)
 	}
 	sameDays(ctx, p, f)

@@ -56,7 +56,7 @@ drops, and its report. It
 
 The exit code is 0 only if every check passed, and 1 if one did not; what is wrong is
 named. The account of drill.scratch_dsn needs no right on warm or manifest databases:
-see deploy/sql/drill.sql.`,
+see drill.sql in the folders of deploy/sql.`,
 		Example: `  coldtier drill --dry-run                 what would be read, in bytes and money?
   coldtier drill
   coldtier drill --sample 1/2 --seed 4711 --report-dir ./drill

@@ -42,13 +42,14 @@ what is inside the objects there is coldtier verify.
 --heal mends what can be mended without risk, each under its slice's lease: rows that
 ClickHouse lacks or has otherwise come anew from the bucket; rows in ClickHouse that no
 generation names are dropped; a lost commit record is put again if it gets the very
-checksum it had; marks, holds, statuses and the owner mark are put. Objects are never
+checksum it had; marks, holds, stops, statuses and the owner mark are put. Objects are never
 overwritten or deleted. One that is lost is named with what to do.
 
 Exit codes: 0 all right, or mended; 4 something is lost or different; 3 left, since
 another worker has the slice; 1 something could not be looked at.
 
-It is for the archive role (deploy/sql/archive.sql).`,
+It is for the archive or the patrol role (archive.sql or patrol.sql in deploy/sql/warm and
+deploy/sql/manifest).`,
 		Example: `  coldtier patrol
   coldtier patrol --from 2026-05-01 --to 2026-05-31 --shard 'im_00.*'
   coldtier patrol --heal --dry-run

@@ -435,7 +435,7 @@ func (a *app) planPolicyCommand() *cobra.Command {
 Set to required it holds for every process at once, whatever its configuration says: one
 with an older file cannot pass it by. purge.approval: required in a configuration holds
 beside it, for the processes that read that file. The purge's own account cannot set it
-(deploy/sql/purge.sql).`,
+(deploy/sql/manifest/purge.sql).`,
 		Example: `  coldtier plan policy
   coldtier plan policy required --by ops@example.com`,
 		Args: cobra.MaximumNArgs(1),

@@ -178,6 +178,7 @@ func TestCommandsUnderTheRoles(t *testing.T) {
 	}
 	// The canary role adds canaries, and can change and delete nothing.
 	planter := *r.role(t, "canary")
+	checked(planter, "canary")
 	must(planter, "canary", "plant", "--conversation", "1", "--shard", daily, "--at", "2026-05-02T10:00", "--set", "sender_id=1", "--set", "msg_type=1", "--set", "receiver_id=1", "--set", "client_msg_id=c", "--set", "content=x")
 	if n := left(); n != 109 {
 		t.Errorf("%d rows in warm, want 9 more than 100", n)
@@ -186,6 +187,9 @@ func TestCommandsUnderTheRoles(t *testing.T) {
 	must(r.archiveUser, "patrol", "--heal")
 	// The patrol role reads everything back and compares, and can delete nothing nor approve a plan.
 	patroller := *r.role(t, "patrol")
+	checked(patroller, "patrol")
+	checked(*r.role(t, "approve"), "approve")
+	checked(*r.role(t, "drill"), "drill") // which sees nothing of warm
 	must(patroller, "verify")
 	must(patroller, "verify", "--sample", "1/8")
 	must(patroller, "canary", "check")

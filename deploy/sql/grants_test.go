@@ -5,8 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -22,7 +24,7 @@ import (
 	"github.com/coldtier/coldtier/archive/snowflake"
 )
 
-// roles are the databases of a test and the users of both files.
+// roles are the databases of a test and two of its users.
 type roles struct {
 	admin, archive, purge *sql.DB
 	warm, manifest, other string // databases
@@ -57,7 +59,7 @@ func apply(t *testing.T) roles {
 		c := r.role(t, role.name)
 		*role.user = *c
 		*role.db = stack.OpenMySQL(t, c.FormatDSN())
-		if role.name == "archive" { // makes the tables that the other file names
+		if role.name == "archive" { // makes the tables that the other role's file names
 			m := c.Clone()
 			m.DBName = r.manifest
 			s, err := manifest.Open(deadline(t), manifest.Config{DSN: m.FormatDSN(), Source: "im"}, slog.New(slog.DiscardHandler))
@@ -75,16 +77,39 @@ func apply(t *testing.T) roles {
 	return r
 }
 
-// role runs one file, and gives its user.
+// role runs the files of a role, and gives its user.
 func (r roles) role(t *testing.T, name string) *mysql.Config {
 	t.Helper()
-	file, err := os.ReadFile(name + ".sql")
-	if err != nil {
-		t.Fatal(err)
-	}
 	user := r.id + name[:2] // archive and approve begin alike
+	t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP USER IF EXISTS "+user+"@'%'") })
+	found := 0
+	for _, server := range servers {
+		file, err := os.ReadFile(filepath.Join(server, name+".sql"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		found++
+		r.run(t, string(file), name, user)
+	}
+	if found == 0 {
+		t.Fatalf("no file is of the role %s", name)
+	}
+	c := r.server.Clone()
+	c.User, c.Passwd, c.DBName = user, "Pass-word-1", ""
+	return c
+}
+
+// servers are the folders: what is run where.
+var servers = []string{"warm", "target", "manifest"}
+
+// run runs a whole file, with names that no other test has in place of the file's own.
+func (r roles) run(t *testing.T, file, name, user string) {
+	t.Helper()
 	text := strings.NewReplacer("`im\\_%`", "`"+r.id+"\\_im\\_%`", "`restored\\_%`", "`"+r.id+"\\_restored\\_%`", "`coldtier`", "`"+r.manifest+"`", "coldtier_"+name+"@", user+"@",
-		"change-this-password", "Pass-word-1").Replace(string(file))
+		"change-this-password", "Pass-word-1").Replace(file)
 	text = regexp.MustCompile(`(?m)^--.*$`).ReplaceAllString(text, "")
 	for statement := range strings.SplitSeq(text, ";") {
 		if statement = strings.TrimSpace(statement); statement != "" {
@@ -93,10 +118,47 @@ func (r roles) role(t *testing.T, name string) *mysql.Config {
 			}
 		}
 	}
-	t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP USER "+user+"@'%'") })
-	c := r.server.Clone()
-	c.User, c.Passwd, c.DBName = user, "Pass-word-1", ""
-	return c
+}
+
+// Warm, the manifest and what is restored to may be three servers: each file is run whole on one of them, where the
+// databases of the others are not, and names none of theirs.
+func TestFilesStandAlone(t *testing.T) {
+	t.Parallel()
+	dsn := stack.MySQL(t)
+	cfg, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := stack.Unique("g")
+	r := roles{admin: stack.OpenMySQL(t, dsn), id: id, server: cfg, manifest: id + "_manifest"}
+	of := map[string][]string{"warm": {"im\\_"}, "manifest": {"coldtier"}, "target": {"restored\\_", "coldtier\\_scratch\\_"}}
+	database := regexp.MustCompile("`([^`]+)`\\.")
+	for _, server := range servers {
+		files, err := filepath.Glob(filepath.Join(server, "*.sql"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", server, files, err)
+		}
+		for _, path := range files {
+			file, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range database.FindAllStringSubmatch(regexp.MustCompile(`(?m)^--.*$`).ReplaceAllString(string(file), ""), -1) {
+				if !slices.ContainsFunc(of[server], func(own string) bool { return m[1] == own || strings.HasPrefix(m[1], own) && own != "coldtier" }) {
+					t.Errorf("%s grants on %s, which is on another server", path, m[1])
+				}
+			}
+			if server != "manifest" { // whose tables migrate makes first
+				name := strings.TrimSuffix(filepath.Base(path), ".sql")
+				user := id + server[:1] + name[:2]
+				t.Cleanup(func() { _, _ = r.admin.ExecContext(context.Background(), "DROP USER IF EXISTS "+user+"@'%'") })
+				r.run(t, string(file), name, user)
+			}
+		}
+	}
+	if _, err := os.Stat("manifest/archive.sql"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func deadline(t *testing.T) context.Context {
@@ -249,7 +311,7 @@ func TestPurgeRoleDeletesAndExchangesAndNoMore(t *testing.T) {
 func TestPurgeRoleNamesEveryTable(t *testing.T) {
 	t.Parallel()
 	r := apply(t)
-	file, err := os.ReadFile("purge.sql")
+	file, err := os.ReadFile("manifest/purge.sql")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,14 +16,14 @@ import (
 	"github.com/coldtier/coldtier/tests/stack"
 )
 
-// approver gives the configuration of a second person, whose account deploy/sql/approve.sql makes.
+// approver gives the configuration of a second person, whose account deploy/sql/manifest/approve.sql makes.
 func approver(e *harness.Env) (config string) {
 	e.T.Helper()
 	cfg, err := mysql.ParseDSN(e.Manifest)
 	if err != nil {
 		e.T.Fatal(err)
 	}
-	file, err := os.ReadFile("../../deploy/sql/approve.sql")
+	file, err := os.ReadFile("../../deploy/sql/manifest/approve.sql")
 	if err != nil {
 		e.T.Fatal(err)
 	}

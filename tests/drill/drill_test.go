@@ -138,13 +138,17 @@ func (o *outcome) check(t *testing.T, name string) report.Check {
 	return report.Check{}
 }
 
-// role makes the account of deploy/sql/drill.sql, with this rig's names, and lets the
+// role makes the account of deploy/sql, of the drill, with this rig's names, and lets the
 // program be it.
 func (r *rig) role() {
 	r.T.Helper()
-	file, err := os.ReadFile("../../deploy/sql/drill.sql")
-	if err != nil {
-		r.T.Fatal(err)
+	var file []byte
+	for _, server := range []string{"warm", "target", "manifest"} {
+		part, err := os.ReadFile("../../deploy/sql/" + server + "/drill.sql")
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		file = append(file, part...)
 	}
 	admin, user := stack.OpenMySQL(r.T, r.WarmDSN), stack.Unique("d")
 	database := func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] }

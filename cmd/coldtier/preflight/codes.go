@@ -41,6 +41,7 @@ const (
 	WarmRights        Code = "WARM_RIGHTS_MISSING"
 	WarmExcess        Code = "WARM_RIGHTS_EXCESS"
 	WarmRoleNot       Code = "WARM_ROLE_NOT_POSSIBLE"
+	WarmNotNeeded     Code = "WARM_NOT_FOR_ROLE"
 	WarmReadOnly      Code = "WARM_READ_ONLY"
 	WarmIsReplica     Code = "WARM_IS_REPLICA"
 	WarmStatement     Code = "WARM_BINLOG_STATEMENT"
@@ -139,7 +140,7 @@ func generalKinds() []Kind {
 		{ManifestRights, Error, false, "the account lacks rights on the manifest that its role needs", "grant what `deploy/sql` says for the role"},
 		{ManifestExcess, Warn, false, "the account may change what its role never changes in the manifest", "revoke it, see `deploy/sql`"},
 		{ManifestNoMigrate, Info, false, "the account cannot run `coldtier migrate`", "nothing, where another account does"},
-		{ManifestNoStatus, Info, false, "the account of `serve` cannot note statuses (PutStatus)", "nothing, where nobody calls PutStatus; else see `deploy/sql/fetch.sql`"},
+		{ManifestNoStatus, Info, false, "the account of `serve` cannot note statuses (PutStatus)", "nothing, where nobody calls PutStatus; else see `deploy/sql/manifest/fetch.sql`"},
 
 		{AccountReady, OK, false, "the account has the rights that its role needs", ""},
 		{AccountAdmin, Warn, false, "the account has rights of an administrator: SUPER, ALL PRIVILEGES, FILE, CREATE USER and the like", "give each role an account of its own, see `deploy/sql`"},
@@ -147,7 +148,7 @@ func generalKinds() []Kind {
 		{AccountShared, Info, false, "one account may archive and delete", "give `purge` an account of its own, and see each by `check --for`"},
 
 		{DrillUnreachable, Error, false, "the server of `drill.scratch_dsn` cannot be reached", "see that it runs, and correct the DSN"},
-		{DrillRights, Error, false, "the account of `drill.scratch_dsn` cannot make, fill and drop its scratch databases", "grant what `deploy/sql/drill.sql` says"},
+		{DrillRights, Error, false, "the account of `drill.scratch_dsn` cannot make, fill and drop its scratch databases", "grant what `deploy/sql/target/drill.sql` says"},
 
 		{SpillRoom, OK, false, "there is room for what does not fit into `archive.memory`", ""},
 		{SpillLow, Warn, false, "the folder for temporary files has less room than the biggest slices may need", "let TMPDIR name a bigger disk, or lower `archive.workers`"},
@@ -169,6 +170,7 @@ func warmKinds() []Kind {
 		{WarmRights, Error, false, "the account lacks rights on warm tables that its role needs", "grant what `deploy/sql` says for the role"},
 		{WarmExcess, Warn, false, "the account may change warm tables in ways that its role never does", "revoke it, see `deploy/sql`"},
 		{WarmRoleNot, Info, false, "without `--for`: the account cannot do the job of a role", "nothing, where another account does it; `check --for ROLE` with that account judges it"},
+		{WarmNotNeeded, Info, false, "with `--for`: the account may not use a warm database, and its role need not", "nothing"},
 		{WarmReadOnly, Error, false, "a warm server takes no writes, so that nothing can be purged", "name the primary in `source.databases`"},
 		{WarmIsReplica, Warn, false, "a warm server is a replica itself: what it does not have yet would be missing in copies", "name the primary in `source.databases`"},
 		{WarmStatement, Warn, false, "a warm server replicates by statements: deletes may take other rows on its replicas", "set `binlog_format` = ROW"},

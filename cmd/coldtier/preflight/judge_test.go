@@ -25,20 +25,26 @@ func preflight(role Role) *Preflight {
 	return New(c, role, time.Now)
 }
 
-// grants are the GRANT statements of a role's file, as SHOW GRANTS would tell them.
+// grants are the GRANT statements of a role's files, as SHOW GRANTS would tell them.
 func grants(t *testing.T, role Role) (lines []string) {
 	t.Helper()
-	file, err := os.ReadFile("../../../deploy/sql/" + string(role) + ".sql")
+	files, err := filepath.Glob("../../../deploy/sql/*/" + string(role) + ".sql")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(file)) {
-		if line = strings.TrimSuffix(strings.TrimSpace(line), ";"); strings.HasPrefix(line, "GRANT ") && !strings.Contains(line, "/*") {
-			lines = append(lines, line)
+	for _, name := range files {
+		file, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(file)) {
+			if line = strings.TrimSuffix(strings.TrimSpace(line), ";"); strings.HasPrefix(line, "GRANT ") && !strings.Contains(line, "/*") {
+				lines = append(lines, line)
+			}
 		}
 	}
 	if len(lines) == 0 {
-		t.Fatalf("%s.sql grants nothing", role)
+		t.Fatalf("deploy/sql grants the role %s nothing", role)
 	}
 	return lines
 }
@@ -70,7 +76,7 @@ func TestRolesAreThoseOfDeploy(t *testing.T) {
 	t.Parallel()
 	optional := []string{"statuses", "`coldtier`.sources TO coldtier_fetch", "restored", "im\\_%`.* TO coldtier_restore", "holds", "LOCK TABLES ON", "scratch", "table_schemas", "copies", "objects", "segments", "checks",
 		"check_rounds", "stops", "pauses", "server_slots", "slice_progress", "plans", "plan_slices", "revocations"}
-	for _, role := range []Role{Archive, Purge, Fetch, Restore, Drill} {
+	for _, role := range []Role{Archive, Purge, Fetch, Restore, Drill, Patrol, Canary, Approve} {
 		lines := grants(t, role)
 		only(t, string(role), judged(role, lines...))
 		for i, line := range lines {
@@ -99,7 +105,7 @@ func TestRolesAreThoseOfDeploy(t *testing.T) {
 			with("GRANT INSERT ON `coldtier`.`approvals` TO a@'%'", ManifestExcess)
 			with("GRANT UPDATE ON `coldtier`.`plans` TO a@'%'", ManifestExcess)
 		}
-		if role == Fetch || role == Restore || role == Drill {
+		if role == Fetch || role == Restore || role == Drill || role == Canary || role == Approve {
 			with("GRANT UPDATE ON `coldtier`.`slices` TO a@'%'", ManifestExcess)
 		}
 	}
@@ -109,6 +115,49 @@ func TestRolesAreThoseOfDeploy(t *testing.T) {
 	}
 	if p := judged(Archive, "GRANT SELECT ON `im\\_%`.* TO a@'%'", "GRANT SELECT, INSERT, UPDATE, DELETE ON `coldtier`.* TO a@'%'"); !p.Has(ManifestNoMigrate) {
 		t.Error("an account that cannot migrate is not told of")
+	}
+}
+
+// What to do is a statement that the server takes, and does what is meant.
+func TestRemediesAreStatements(t *testing.T) {
+	t.Parallel()
+	remedy := func(p *Preflight, code Code) string {
+		for _, f := range p.findings {
+			if f.Code == code {
+				return f.Remedy
+			}
+		}
+		t.Errorf("%s is not found: %+v", code, p.findings)
+		return ""
+	}
+	// The manifest's name matches the pattern of warm, whose grant alone counts on MySQL.
+	p := preflight(Archive)
+	rights := warm.ParseRights("9.7.4", false, "GRANT SELECT ON `im\\_%`.* TO a@'%'", "GRANT SELECT, INSERT, UPDATE, DELETE ON `im_manifest`.* TO a@'%'")
+	p.judgeManifest(account{where: "h:3306", rights: rights}, "im_manifest")
+	for _, want := range []string{"GRANT INSERT, UPDATE, DELETE ON `im\\_manifest`.* TO", "grant on `im_manifest` does not count", "here `im\\_%`"} {
+		if got := remedy(p, ManifestRights); !strings.Contains(got, want) {
+			t.Errorf("%q lacks %q", got, want)
+		}
+	}
+	if got := remedy(judged(Purge, "GRANT SELECT ON `im\\_%`.* TO a@'%'"), WarmRights); !strings.Contains(got, "ON `im\\_00`.*, `im_01`.`msg_00` TO") {
+		t.Errorf("%q", got)
+	}
+	if got := remedy(judged(Archive, "GRANT SELECT, UPDATE ON `im\\_%`.* TO a@'%'"), WarmExcess); !strings.Contains(got, "REVOKE UPDATE ON `im\\_%`.* FROM") {
+		t.Errorf("%q", got)
+	}
+}
+
+// What a purge may need for partitions is no excess while no table has any, but where
+// purge.strategy says that none is ever exchanged.
+func TestPurgeMayExchangeUnlessByRows(t *testing.T) {
+	t.Parallel()
+	for _, rows := range []bool{false, true} {
+		p := preflight(Purge)
+		rights := warm.ParseRights("9.7.4", false, grants(t, Purge)...)
+		p.judgeWarm(account{where: "h:3306", rights: rights, tables: []place{{"im_00", "msg_00"}}}, rules{rows: rows})
+		if p.Has(WarmExcess) != rows {
+			t.Errorf("by rows %v: %+v", rows, p.findings)
+		}
 	}
 }
 

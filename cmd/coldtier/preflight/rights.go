@@ -60,7 +60,7 @@ func (p *Preflight) judgeWarm(a account, x rules) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(missing)) {
 			on := folded(missing[key], tables)
-			remedy := fmt.Sprintf("GRANT %s ON %s TO the account of the role (deploy/sql/%s.sql)", key, on, role)
+			remedy := fmt.Sprintf("%s (deploy/sql/warm/%s.sql)", granting(a.rights, key, missing[key], tables), role)
 			if role == Purge && x.partitions && strings.Contains(key, "ALTER") && !strings.Contains(key, "DELETE") {
 				remedy += ", or set purge.strategy: rows"
 			}
@@ -86,8 +86,38 @@ func (p *Preflight) judgeWarm(a account, x rules) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(beyond)) {
 		on := folded(beyond[key], tables)
-		p.Add("warm", WarmExcess, a.subject(), fmt.Sprintf("may %s on %s, which %s", key, on, p.doers()), fmt.Sprintf("REVOKE %s ON %s", key, on))
+		p.Add("warm", WarmExcess, a.subject(), fmt.Sprintf("may %s on %s, which %s", key, on, p.doers()), revoking(a.rights, key, beyond[key]))
 	}
+}
+
+// granting is the GRANT that gives what is missing, a database named as the server wants
+// it, and what to know where the account has a grant that does not count.
+func granting(rights *warm.Rights, key string, missing []place, of map[string]int) string {
+	remedy := fmt.Sprintf("GRANT %s ON %s TO the account of the role", key, foldedBy(missing, of, func(p place) string {
+		if p.table != "" {
+			return p.String()
+		}
+		return rights.Pattern(p.database) + ".*"
+	}))
+	for _, p := range missing {
+		if by, hidden := rights.Hidden(p.database); len(hidden) > 0 {
+			return fmt.Sprintf("%s; its grant on %s does not count, since of several whose names match `%s` the server takes one alone, here %s", remedy, strings.Join(hidden, ", "), p.database, by)
+		}
+	}
+	return remedy
+}
+
+// revoking is the REVOKE that takes away what is too much, on what it was granted.
+func revoking(rights *warm.Rights, key string, beyond []place) string {
+	var levels []string
+	for _, p := range beyond {
+		for _, l := range rights.From(p.database, p.table, strings.Split(key, ", ")...) {
+			if !slices.Contains(levels, l) {
+				levels = append(levels, l)
+			}
+		}
+	}
+	return fmt.Sprintf("REVOKE %s ON %s FROM the account", key, shortList(levels, 4))
 }
 
 // doers says who never does what is beyond the roles that are judged.
@@ -117,7 +147,7 @@ func (p *Preflight) judgeManifest(a account, database string) {
 			}
 			fits = false
 			key := strings.Join(missing, ", ")
-			remedy := fmt.Sprintf("GRANT %s ON %s TO the account of the role (deploy/sql/%s.sql)", key, t, role)
+			remedy := fmt.Sprintf("%s (deploy/sql/manifest/%s.sql)", granting(a.rights, key, []place{t}, map[string]int{}), role)
 			if p.For == All {
 				p.Add("manifest", WarmRoleNot, a.subject(), fmt.Sprintf("cannot %s: it lacks %s on %s", role, key, t), "nothing, where another account does it; else "+remedy)
 				return
@@ -157,6 +187,6 @@ func (p *Preflight) judgeManifest(a account, database string) {
 func (p *Preflight) beyond(a account, t place, allowed spec, why string) {
 	if has := excess(a.rights, t.database, t.table, allowed); len(has) > 0 && p.listed(a) {
 		key := strings.Join(has, ", ")
-		p.Add("manifest", ManifestExcess, a.subject(), fmt.Sprintf("may %s on %s, which %s", key, t, why), fmt.Sprintf("REVOKE %s there, see deploy/sql", key))
+		p.Add("manifest", ManifestExcess, a.subject(), fmt.Sprintf("may %s on %s, which %s", key, t, why), revoking(a.rights, key, []place{t})+", see deploy/sql/manifest")
 	}
 }

@@ -18,22 +18,26 @@ const (
 	Fetch   Role = "fetch"
 	Restore Role = "restore"
 	Drill   Role = "drill"
+	Patrol  Role = "patrol"
+	Canary  Role = "canary"
+	Approve Role = "approve"
 	All     Role = "all"
 )
 
 // ParseRole reads --for.
 func ParseRole(s string) (Role, error) {
-	for _, r := range []Role{Archive, Purge, Fetch, Restore, Drill, All} {
+	for _, r := range []Role{Archive, Purge, Fetch, Restore, Drill, Patrol, Canary, Approve, All} {
 		if string(r) == s {
 			return r, nil
 		}
 	}
-	return "", fmt.Errorf("--for %q: want archive, purge, fetch, restore, drill or all", s)
+	return "", fmt.Errorf("--for %q: want archive, purge, fetch, restore, drill, patrol, canary, approve or all", s)
 }
 
 // rules are what decides how much a role needs.
 type rules struct {
 	partitions bool // a table is partitioned, and purge.strategy lets partitions go whole
+	rows       bool // purge.strategy: rows
 	fetchWarm  bool // fetch.warm
 }
 
@@ -59,7 +63,10 @@ func (r Role) onWarm(x rules) spec {
 		if x.partitions {
 			return spec{need: slices.Concat([]string{"SELECT", "DELETE"}, exchanges)}
 		}
-		return spec{need: []string{"SELECT", "DELETE"}, may: []string{"TRIGGER"}}
+		if x.rows {
+			return spec{need: []string{"SELECT", "DELETE"}, may: []string{"TRIGGER"}}
+		}
+		return spec{need: []string{"SELECT", "DELETE"}, may: exchanges} // for the day when a table is partitioned
 	case Fetch:
 		if x.fetchWarm {
 			return spec{need: []string{"SELECT"}}
@@ -67,6 +74,10 @@ func (r Role) onWarm(x rules) spec {
 		return spec{may: []string{"SELECT"}}
 	case Restore:
 		return spec{may: []string{"SELECT", "INSERT", "TRIGGER"}} // for --into-warm
+	case Patrol:
+		return spec{need: []string{"SELECT"}}
+	case Canary:
+		return spec{need: []string{"SELECT", "INSERT", "TRIGGER"}}
 	}
 	return spec{}
 }
@@ -98,6 +109,16 @@ func (r Role) onManifest() (all []string, tables map[string][]string, allowed sp
 		return reads, map[string][]string{"runs": {"INSERT", "UPDATE"}, "job_leases": {"INSERT", "UPDATE", "DELETE"}}, spec{may: []string{"LOCK TABLES"}}
 	case Drill:
 		return reads, map[string][]string{"runs": {"INSERT", "UPDATE"}, "job_leases": {"INSERT", "UPDATE"}, "drills": {"INSERT", "UPDATE"}, "drill_slices": {"INSERT", "UPDATE"}}, spec{}
+	case Patrol:
+		tables = map[string][]string{guarded: {"INSERT", "UPDATE"}, "copies": {"INSERT", "UPDATE"}, "sources": {"INSERT", "UPDATE"}, "canaries": {"INSERT", "UPDATE"}}
+		for _, t := range []string{"runs", "job_leases", "checks", "object_checks", "check_rounds"} {
+			tables[t] = []string{"INSERT", "UPDATE", "DELETE"}
+		}
+		return reads, tables, spec{may: []string{"INSERT", "UPDATE"}}
+	case Canary:
+		return reads, map[string][]string{"canaries": {"INSERT", "UPDATE"}, "runs": {"INSERT", "UPDATE"}, "job_leases": {"INSERT", "UPDATE", "DELETE"}}, spec{}
+	case Approve:
+		return reads, map[string][]string{"approvals": {"INSERT"}, "approved_slices": {"INSERT"}, "revocations": {"INSERT"}}, spec{}
 	}
 	return reads, nil, spec{}
 }
@@ -144,7 +165,9 @@ func (p place) String() string {
 
 // folded names places in which the same is missing: all tables of a database as one, and
 // of many the first few.
-func folded(list []place, of map[string]int) string {
+func folded(list []place, of map[string]int) string { return foldedBy(list, of, place.String) }
+
+func foldedBy(list []place, of map[string]int, name func(place) string) string {
 	const most = 4
 	per := map[string][]place{}
 	var names []string
@@ -157,11 +180,11 @@ func folded(list []place, of map[string]int) string {
 	var parts []string
 	for _, n := range names {
 		if len(per[n]) == of[n] && of[n] > 1 {
-			parts = append(parts, place{database: n}.String())
+			parts = append(parts, name(place{database: n}))
 			continue
 		}
 		for _, p := range per[n] {
-			parts = append(parts, p.String())
+			parts = append(parts, name(p))
 		}
 	}
 	if more := len(parts) - most; more > 0 {

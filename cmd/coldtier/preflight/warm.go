@@ -18,6 +18,10 @@ func (p *Preflight) Warm(ctx context.Context, w *warm.Warm) []*warm.Table {
 	tables, found := w.Check(ctx)
 	bad := map[string]bool{}
 	for _, f := range found {
+		if f.Refused && !p.needsWarm() {
+			p.Addf("warm", WarmNotNeeded, f.Subject, "the account sees nothing of database %s, where %s needs nothing", f.Subject, p.For)
+			continue
+		}
 		p.Add("warm", Code(f.Code), f.Subject, f.What, f.Remedy)
 		bad[f.Subject] = bad[f.Subject] || f.Code == warm.CodeUnreadable
 	}
@@ -49,10 +53,17 @@ func (p *Preflight) Warm(ctx context.Context, w *warm.Warm) []*warm.Table {
 		}
 	}
 	addrs := slices.Sorted(maps.Keys(servers))
-	each(len(addrs), func(i int) { p.server(ctx, servers[addrs[i]], tables, rules{partitions, p.cfg.Fetch.Warm}) })
+	each(len(addrs), func(i int) {
+		p.server(ctx, servers[addrs[i]], tables, rules{partitions, p.cfg.Purge.Strategy == "rows", p.cfg.Fetch.Warm})
+	})
 	p.sample(ctx, w, tables)
 	p.Spills(ctx, tables)
 	return tables
+}
+
+// needsWarm says whether a role is judged that cannot do without warm.
+func (p *Preflight) needsWarm() bool {
+	return slices.ContainsFunc(p.roles, func(r Role) bool { return len(r.onWarm(rules{fetchWarm: p.cfg.Fetch.Warm}).need) > 0 })
 }
 
 // strategies tells how each table will be purged, and whether one goes by partitions.

@@ -111,7 +111,7 @@ func (s *Server) Mighty(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	if len(global) > 0 {
-		return []string{fmt.Sprintf("account %s may write all databases of the scratch server (%s on *.*): give the drill an account of its own, see deploy/sql/drill.sql", user, strings.Join(global, ", "))}, nil
+		return []string{fmt.Sprintf("account %s may write all databases of the scratch server (%s on *.*): give the drill an account of its own, see deploy/sql/target/drill.sql", user, strings.Join(global, ", "))}, nil
 	}
 	var out []string
 	for _, k := range s.kept {
@@ -121,7 +121,7 @@ func (s *Server) Mighty(ctx context.Context) ([]string, error) {
 		}
 		if len(may) > 0 {
 			slices.Sort(may)
-			out = append(out, fmt.Sprintf("account %s may write %s, %s (%s): give the drill an account of its own, see deploy/sql/drill.sql", user, k.Name, k.What, strings.Join(may, ", ")))
+			out = append(out, fmt.Sprintf("account %s may write %s, %s (%s): give the drill an account of its own, see deploy/sql/target/drill.sql", user, k.Name, k.What, strings.Join(may, ", ")))
 		}
 	}
 	return out, nil

@@ -1,13 +1,11 @@
--- The patrol role: `verify`, `patrol`, `canary check`. It reads warm and the manifest, and notes there what was read back,
--- found and mended; it can neither make tables, as `migrate` does, nor plans or approvals. Run it after `migrate`, which
--- makes the tables that are named here, as an administrator on MySQL 8 or 9, or MariaDB 10.6 or later; adapt the names of the
--- databases, the hosts and the password. Where the manifest lies on another server than warm, run the user's statement on
--- both and each grant on its own.
+-- The patrol role: `verify`, `patrol`, `canary check`. It notes in the manifest what was read back, found and mended; it
+-- can neither make tables, as `migrate` does, nor plans or approvals. Run it on the manifest's server, after `migrate`,
+-- which makes the tables that are named here, as an administrator on MySQL 8 or 9, or MariaDB 10.6 or later; adapt the
+-- names of the databases, the host and the password. The other half is warm/patrol.sql; where one server has both, run
+-- both there. In a grant on a whole database `_` is a wildcard: write `\_` for it there, and a plain one in a grant on a
+-- table.
 
 CREATE USER IF NOT EXISTS coldtier_patrol@'%' IDENTIFIED BY 'change-this-password';
-
--- Warm: canaries, and the tables' columns.
-GRANT SELECT ON `im\_%`.* TO coldtier_patrol@'%';
 
 -- The manifest: readings, runs, leases, and what a reading or `patrol --heal` changes.
 GRANT SELECT ON `coldtier`.* TO coldtier_patrol@'%';
