@@ -41,8 +41,7 @@ var errEnough = errors.New("enough differences")
 // Compare says what a rebuilt manifest says otherwise than the live one. What the bucket
 // cannot know is no difference: times of verification, runs, leases, failures, and how far
 // a purge that goes on has come. It gives at most 1,000 differences and reads both row by
-// row, in bounded memory; what changes meanwhile may be among them, in flight or not: who
-// must know compares such a slice again (CompareSlice).
+// row, in bounded memory; what changes meanwhile may be among them, in flight or not.
 func Compare(ctx context.Context, live, rebuilt *Store) ([]Difference, error) {
 	c := &comparison{ctx: ctx, live: live, rebuilt: rebuilt}
 	err := c.all()
@@ -51,16 +50,6 @@ func Compare(ctx context.Context, live, rebuilt *Store) ([]Difference, error) {
 	}
 	if err != nil {
 		return c.found, fmt.Errorf("compare two manifests of source %s: %w", live.source, err)
-	}
-	return c.found, nil
-}
-
-// CompareSlice is Compare of one slice.
-func CompareSlice(ctx context.Context, live, rebuilt *Store, k SliceKey) ([]Difference, error) {
-	c := &comparison{ctx: ctx, live: live, rebuilt: rebuilt}
-	err := c.day(k.Day, &k.Shard)
-	if err != nil && !errors.Is(err, errEnough) {
-		return c.found, fmt.Errorf("compare slice %s in two manifests: %w", k, err)
 	}
 	return c.found, nil
 }
@@ -94,7 +83,7 @@ func (c *comparison) all() error {
 		}
 	}
 	for _, d := range order {
-		if err := c.day(d, nil); err != nil {
+		if err := c.day(d); err != nil {
 			return err
 		}
 	}
@@ -128,14 +117,12 @@ func (s *Store) days(ctx context.Context) (all []snowflake.Day, err error) {
 	return all, nil
 }
 
-func (c *comparison) day(d snowflake.Day, only *Shard) error {
+func (c *comparison) day(d snowflake.Day) error {
 	list := func(s *Store) (map[Shard]Slice, []Slice, error) {
 		all, err := s.Slices(c.ctx, Filter{From: &d, To: &d})
 		by := map[Shard]Slice{}
 		for _, sl := range all {
-			if only == nil || *only == sl.Shard {
-				by[sl.Shard] = sl
-			}
+			by[sl.Shard] = sl
 		}
 		return by, all, err
 	}
@@ -149,36 +136,35 @@ func (c *comparison) day(d snowflake.Day, only *Shard) error {
 		return err
 	}
 	for _, sl := range all {
-		if _, ok := mine[sl.Shard]; !ok {
-			continue
-		}
 		other, ok := theirs[sl.Shard]
-		if !ok {
-			// A slice that was never committed is in no bucket.
-			if sl.Generation == 0 {
-				if sl.State != Pending {
-					if err := c.add(Difference{Slice: &sl.SliceKey, What: "it is " + string(sl.State) + ", and not committed yet", InFlight: true}); err != nil {
-						return err
-					}
-				}
-				continue
-			}
-			if err := c.add(Difference{Slice: &sl.SliceKey, Generation: sl.Generation, What: "the rebuilt manifest lacks the slice", InFlight: sl.Generation == 1 && sl.State == Committed}); err != nil {
-				return err
-			}
-			continue
+		if ok {
+			err = c.slice(sl, other)
+		} else {
+			err = c.lacks(sl)
 		}
-		if err := c.slice(sl, other); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	for _, sl := range rebuilt {
-		if _, ok := mine[sl.Shard]; ok || only != nil && *only != sl.Shard {
+		if _, ok := mine[sl.Shard]; ok {
 			continue
 		}
 		if err := c.add(Difference{Slice: &sl.SliceKey, Generation: sl.Generation, What: "the live manifest lacks the slice"}); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// lacks is that the rebuilt manifest has no such slice. One that was never committed is in
+// no bucket.
+func (c *comparison) lacks(sl Slice) error {
+	switch {
+	case sl.Generation > 0:
+		return c.add(Difference{Slice: &sl.SliceKey, Generation: sl.Generation, What: "the rebuilt manifest lacks the slice", InFlight: sl.Generation == 1 && sl.State == Committed})
+	case sl.State != Pending:
+		return c.add(Difference{Slice: &sl.SliceKey, What: "it is " + string(sl.State) + ", and not committed yet", InFlight: true})
 	}
 	return nil
 }
