@@ -274,14 +274,22 @@ func (a *Archiver) copyAndCommit(ctx context.Context, lease *manifest.Lease, t T
 			return nil, err
 		}
 	}
+	var purged manifest.Progress
 	if o.Adopted {
 		raw, err := a.Objects.Get(ctx, key)
 		if err != nil {
 			return nil, fmt.Errorf("adopted commit record: %w", err)
 		}
 		sum = sha256.Sum256(raw)
+		m, err := a.marks(ctx, c.SliceKey, c.Generation)
+		if err != nil {
+			return nil, err
+		}
+		if purged = m.Progress(c.SliceKey, c.Generation, c.Attempt); purged.Begun {
+			a.Log.WarnContext(ctx, "the bucket knows of a purge of the adopted generation: it is the live one", "slice", c.SliceKey.String(), "generation", c.Generation)
+		}
 	}
-	if err := a.Manifest.Commit(ctx, lease, c, key, sum); err != nil {
+	if err := a.Manifest.Adopt(ctx, lease, c, key, sum, purged); err != nil {
 		return nil, err
 	}
 	committed(c.Fingerprint().Rows, int64(record.Len()))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/coldtier/coldtier/archive/message"
@@ -64,6 +65,16 @@ func (c *Copy) check() error {
 // an error that left the outcome open. Another attempt for a generation that
 // exists is ErrState.
 func (s *Store) Commit(ctx context.Context, l *Lease, c *Copy, recordKey string, recordSum [32]byte) error {
+	return s.Adopt(ctx, l, c, recordKey, recordSum, Progress{})
+}
+
+// Adopt is Commit of a generation that the bucket has already. Where a purge of it was
+// begun the manifest was set back to before that: nothing is purged but what was verified,
+// so it is the live generation at once, with its chunks as the purge marks know them. Else,
+// if it were found to differ, the next one would be made of warm and of the generation
+// before it, and what only this one has would be in neither. So it is where it carries rows
+// and nothing is live.
+func (s *Store) Adopt(ctx context.Context, l *Lease, c *Copy, recordKey string, recordSum [32]byte, p Progress) error {
 	fail := func(err error) error {
 		return fmt.Errorf("commit slice %s generation %d attempt %s: %w", c.SliceKey, c.Generation, c.Attempt, err)
 	}
@@ -79,7 +90,7 @@ func (s *Store) Commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 		return fail(err)
 	}
 	if !done {
-		if err := s.commit(ctx, l, c, recordKey, recordSum); err != nil {
+		if err := s.commit(ctx, l, c, recordKey, recordSum, p); err != nil {
 			// An answer that was lost: look whether it is there. That it is
 			// not proves nothing yet; the caller may call again.
 			if done, _ := s.committed(ctx, s.db, sl.ID, c); !done {
@@ -89,6 +100,9 @@ func (s *Store) Commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 	}
 	l.update(func(s *Slice) {
 		s.State, s.Generation, s.Rows, s.Bytes = Committed, c.Generation, c.Fingerprint().Rows, c.Bytes()
+		if c.goesLive(p, s.Live) {
+			s.Live = c.Generation
+		}
 	})
 	return nil
 }
@@ -108,7 +122,7 @@ func (s *Store) committed(ctx context.Context, q reader, id uint64, c *Copy) (bo
 	return true, nil
 }
 
-func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string, recordSum [32]byte) error {
+func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string, recordSum [32]byte, p Progress) error {
 	packet, err := s.maxPacket(ctx)
 	if err != nil {
 		return err
@@ -130,8 +144,8 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 		// Rows that only this lease's token has first, so that the locks on
 		// what others may wait for (the generation, the slice) are held
 		// for two statements only.
-		w := &copyWriter{id: id, token: l.token, src: src, limit: min(statementBytes, packet/2)}
-		if err := w.write(ctx, tx, c); err != nil {
+		w := &copyWriter{id: id, token: l.token, src: src, limit: min(statementBytes, packet/2), states: p.Begun}
+		if err := w.write(ctx, tx, c.after(p)); err != nil {
 			return err
 		}
 		if err := s.keepsDeleted(ctx, tx, id, c); err != nil {
@@ -141,9 +155,9 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 			return err
 		}
 		f := c.Fingerprint()
-		if _, err := tx.ExecContext(ctx, "INSERT INTO copies (slice_id, generation, token, attempt, schema_hash, show_create, copied_at, row_count, bytes, record_key, record_sum, committed_at) "+
-			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))",
-			id, c.Generation, l.token, c.Attempt, c.Schema.Hash(), c.ShowCreate, c.CopiedAt.UTC(), f.Rows, c.Bytes(), []byte(recordKey), recordSum[:]); err != nil {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO copies (slice_id, generation, token, attempt, schema_hash, show_create, copied_at, row_count, bytes, record_key, record_sum, committed_at, marks) "+
+			"VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6), ?)",
+			id, c.Generation, l.token, c.Attempt, c.Schema.Hash(), c.ShowCreate, c.CopiedAt.UTC(), f.Rows, c.Bytes(), []byte(recordKey), recordSum[:], p.bits()); err != nil {
 			return err
 		}
 		begun, err := purgeBegun(ctx, tx, id)
@@ -151,14 +165,20 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 			return err
 		}
 		// Carried rows are gone from warm, even if no purge of ours took them.
-		carries := f.Rows > c.warmRows()
+		carries := c.carries()
 		if err := l.write(ctx, tx, "s.state = 'committed', s.generation = ?, s.copy_token = ?, s.row_count = ?, s.bytes = ?, s.failed = 0, s.error = NULL, "+
 			"s.purge_begun = s.purge_begun OR ?, "+renewed, []any{c.Generation, l.token, f.Rows, c.Bytes(), carries, micros(s.ttl)},
 			"s.state = 'copying' AND s.generation < ?", c.Generation); err != nil {
 			return err
 		}
 		var changed []string
-		if carries && !begun {
+		live := c.goesLive(p, l.Slice().Live)
+		if live {
+			if err := l.write(ctx, tx, "s.live_generation = ?, s.live_token = ?, s.purge_begun = 1", []any{c.Generation, l.token}, "s.generation = ?", c.Generation); err != nil {
+				return err
+			}
+		}
+		if live || carries && !begun {
 			changed = append(changed, liveVersion)
 		}
 		if len(c.Statuses) > 0 {
@@ -166,6 +186,23 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 		}
 		return s.bump(ctx, tx, changed...)
 	})
+}
+
+// goesLive says whether a copy is live from its commit on, since it alone may have rows
+// that warm has not.
+func (c *Copy) goesLive(p Progress, live uint32) bool { return p.Begun || live == 0 && c.carries() }
+
+// after is the copy with its chunks as a purge has left them.
+func (c *Copy) after(p Progress) *Copy {
+	if !p.Begun {
+		return c
+	}
+	now := *c
+	now.Chunks = slices.Clone(c.Chunks)
+	for i := range now.Chunks {
+		now.Chunks[i].State = p.State(now.Chunks[i].Seq)
+	}
+	return &now
 }
 
 func (s *Store) addSchema(ctx context.Context, m *message.Schema) error {

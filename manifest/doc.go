@@ -9,7 +9,8 @@
 //   - slice: one warm table on one day, the message IDs [Lo, Hi). The unit of work
 //     and of state.
 //   - generation: the number of a slice's committed copy. Of several the live one
-//     serves reads: the newest that was verified.
+//     serves reads: the newest that was verified, or by the marks of its purge was in a
+//     former life of the manifest.
 //   - attempt: a try to make a copy, unique for ever; only committed attempts count.
 //   - chunk: a run of message IDs of a generation; the unit of a guarded delete.
 //   - object: a Parquet file of a generation. segment: one conversation's rows in it.

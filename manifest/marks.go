@@ -181,6 +181,17 @@ func (m Marks) Progress(k SliceKey, generation uint32, attempt string) (p Progre
 	return p
 }
 
+// bits are those of copies.marks.
+func (p Progress) bits() (n int) {
+	if p.Begun {
+		n |= markedPurging
+	}
+	if p.Purged {
+		n |= markedPurged
+	}
+	return n
+}
+
 // State is what is known of a chunk by its number.
 func (p Progress) State(seq int) ChunkState {
 	switch {

@@ -326,12 +326,7 @@ func (r *Rebuild) write(ctx context.Context, tx *sql.Tx, sl *RebuiltSlice, old o
 	marks := make([]int, len(sl.Copies)) // that are in the bucket
 	for i := range sl.Copies {
 		c := &sl.Copies[i]
-		if c.Progress.Begun {
-			marks[i] |= markedPurging
-		}
-		if c.Progress.Purged {
-			marks[i] |= markedPurged
-		}
+		marks[i] = c.Progress.bits()
 		// A purge from before there were marks is known to the manifest alone, until the
 		// next run mirrors it.
 		if c.Generation == old.live && old.touched && !c.Progress.Begun {
@@ -411,13 +406,15 @@ func rebuiltState(sl *RebuiltSlice, old oldSlice) (st rebuilt) {
 	st.begun, st.live = old.begun, old.live
 	for i := range sl.Copies {
 		c := &sl.Copies[i]
-		carries := c.Fingerprint().Rows > c.warmRows()
+		carries := c.carries()
 		st.begun = st.begun || c.Progress.Begun || carries
 		switch {
 		case c.Progress.Begun: // nothing is purged but what was verified
 			st.live = max(st.live, c.Generation)
 		case carries && i > 0: // its rows came from a verified one; the nearest has them
 			st.live = max(st.live, sl.Copies[i-1].Generation)
+		case carries: // no other has them
+			st.live = max(st.live, c.Generation)
 		}
 	}
 	switch {

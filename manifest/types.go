@@ -150,6 +150,9 @@ func (c *Copy) warmRows() (n uint64) {
 	return n
 }
 
+// carries says that the copy has rows that warm had no longer when it was made.
+func (c *Copy) carries() bool { return c.Fingerprint().Rows > c.warmRows() }
+
 // Bytes is the size of all objects.
 func (c *Copy) Bytes() (n int64) {
 	for i := range c.Objects {
