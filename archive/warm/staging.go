@@ -242,11 +242,18 @@ func (t *Table) ReturnStaging(ctx context.Context, name string) error {
 	if ok, err := t.stagingExists(ctx, s, name); err != nil || !ok {
 		return t.stagingError(name, err)
 	}
-	if err := t.swapBack(ctx, s, name); err != nil {
+	if err := t.align(ctx, s, name); err != nil {
 		return t.stagingError(name, err)
 	}
-	if err := t.moveBack(ctx, s, name); err != nil {
-		return t.stagingError(name, err)
+	// What was read of the table before may leave out a column, or ask for one that is gone. A
+	// column that cannot be archived is no hindrance here.
+	stale := t.Reload(ctx)
+	err = t.swapBack(ctx, s, name)
+	if err == nil {
+		err = t.moveBack(ctx, s, name)
+	}
+	if err != nil {
+		return t.stagingError(name, errors.Join(err, stale))
 	}
 	if _, err := s.exec(ctx, "LOCK TABLES "+t.staging(name)+" WRITE"); err != nil {
 		return t.stagingError(name, err)

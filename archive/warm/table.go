@@ -135,17 +135,24 @@ func (d *database) columns(ctx context.Context, s *session, table string) (*mess
 // with a quoted name: also those that an account may not see. Only behind the columns
 // does it write texts that have lines of their own.
 func defined(showCreate string) (names []string) {
+	for _, c := range columnTexts(showCreate) {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func columnTexts(showCreate string) (all []columnText) {
 	for line := range strings.SplitSeq(showCreate, "\n") {
 		if strings.HasPrefix(line, ")") {
 			break
 		}
 		if name, ok := strings.CutPrefix(line, "  `"); ok {
 			if end := strings.Index(strings.ReplaceAll(name, "``", "xx"), "`"); end >= 0 {
-				names = append(names, strings.ReplaceAll(name[:end], "``", "`"))
+				all = append(all, columnText{strings.ReplaceAll(name[:end], "``", "`"), strings.TrimSuffix(strings.TrimSpace(line), ",")})
 			}
 		}
 	}
-	return names
+	return all
 }
 
 // without are the names that no column has.
