@@ -362,13 +362,17 @@ func (b *rowBuilder) insert(ctx context.Context, c *manifest.Copy) error {
 				return context.Cause(gctx)
 			}
 		}
-		return w.Close(gctx)
+		return nil
 	})
-	if err := g.Wait(); err != nil {
-		w.Abort()
-		return err
+	// Not by who writes: that an object ended early he may not see in time.
+	err = g.Wait()
+	if err == nil {
+		err = w.Close(ctx)
 	}
-	return nil
+	if err != nil {
+		w.Abort()
+	}
+	return err
 }
 
 const readAhead = 16
