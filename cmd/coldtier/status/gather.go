@@ -167,7 +167,7 @@ func (g *Gatherer) work(ctx context.Context, r *Report) error {
 		}
 		x.Progress = &Progress{Done: done, Left: left}
 		if done > 0 {
-			x.Progress.ETA = new(r.TotalsAt.Sub(x.Started).Seconds() / float64(done) * float64(left))
+			x.Progress.ETA = new(max(r.Now.Sub(x.Started), 0).Seconds() / float64(done) * float64(left))
 		}
 	}
 	return nil
