@@ -174,7 +174,7 @@ func (a *app) drillOnce(ctx context.Context, p *parts, s *drillFlags, deps drill
 	if err != nil {
 		rep.Error = refusal(err).Error()
 	}
-	a.describe(p, rep, id.long, sc, deps)
+	a.describe(p, rep, id.long, sc)
 	for _, w := range out.Warnings {
 		rep.Findings = append(rep.Findings, report.Finding{Level: report.Warning, Step: report.StepRestore, Text: w})
 	}
@@ -273,7 +273,7 @@ func (a *app) cleared(ctx context.Context, sc *scratch.Server) error {
 }
 
 // describe enters who drilled, and what.
-func (a *app) describe(p *parts, rep *report.Report, id string, sc *scratch.Server, d drill.Deps) {
+func (a *app) describe(p *parts, rep *report.Report, id string, sc *scratch.Server) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"

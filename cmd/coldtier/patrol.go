@@ -144,10 +144,7 @@ func (a *app) patrol(ctx context.Context, s *patrolFlags) (_ result, err error) 
 	m := a.newMeter("patrol")
 	m.bySlice = true
 	defer m.end()
-	deps, err := a.patrolDeps(ctx, p, s.heal && !a.dryRun)
-	if err != nil {
-		return nil, err
-	}
+	deps := a.patrolDeps(ctx, p, s.heal && !a.dryRun)
 	deps.Progress = m
 	owner, err := p.bucketOwner(ctx)
 	if err != nil {
@@ -174,7 +171,7 @@ func (a *app) patrol(ctx context.Context, s *patrolFlags) (_ result, err error) 
 	return out, err
 }
 
-func (a *app) patrolDeps(ctx context.Context, p *parts, heal bool) (patrol.Deps, error) {
+func (a *app) patrolDeps(ctx context.Context, p *parts, heal bool) patrol.Deps {
 	boundMemory(p.cfg)
 	lazy := &drillRows{a: a, p: p}
 	d := patrol.Deps{
@@ -190,7 +187,7 @@ func (a *app) patrolDeps(ctx context.Context, p *parts, heal bool) (patrol.Deps,
 		Healer: &patrol.Healer{Objects: objects{p.bucket}, Mirror: a.mirror(p), Puts: mirrored{p.bucket}, Lister: mirrored{p.bucket}, Step: stepHook()},
 	}
 	if !heal { // what can be mended is known without it
-		return d, nil
+		return d
 	}
 	db, err := lazy.open(ctx)
 	if err != nil { // what can be mended elsewhere is
@@ -198,7 +195,7 @@ func (a *app) patrolDeps(ctx context.Context, p *parts, heal bool) (patrol.Deps,
 		db = rows{}
 	}
 	d.Healer.Rows = rebuild.RowDeps{Manifest: p.manifest, Objects: objects{p.bucket}, Rows: rebuiltRows{db}, Clock: a.now, Log: a.log, Progress: noRows{}, Step: stepHook()}
-	return d, nil
+	return d
 }
 
 // noRows is the progress of one slice, which nobody watches.

@@ -71,7 +71,7 @@ type observedTable struct {
 func (o observedTable) Scan(ctx context.Context, from, to uint64, fn func(message.Chunk) error) error {
 	begun := o.t.now()
 	err := o.Table.Scan(ctx, from, to, func(c message.Chunk) error {
-		o.t.stage(ctx, stageScan, begun, uint64(c.Batch.Len()), int64(c.Batch.Bytes())) //nolint:gosec // a length //nolint:gosec // a count
+		o.t.stage(ctx, stageScan, begun, uint64(c.Batch.Len()), int64(c.Batch.Bytes())) //nolint:gosec // a count and a length
 		err := fn(c)
 		begun = o.t.now()
 		return err
