@@ -10,14 +10,18 @@ import (
 // forecastDays is how many days of messages a forecast looks back.
 const forecastDays = 28
 
+// trendDays is how many days a trend needs: two of each weekday, since these differ.
+const trendDays = 14
+
 // Forecast is how the cold tier grows. It speaks of days of messages: once archiving
 // keeps up, one of them comes each day.
 type Forecast struct {
 	Rows       uint64        `json:"rows"`         // in the cold tier now
 	Bytes      uint64        `json:"bytes"`        // of objects in the bucket now, of the newest generations
 	Days       int           `json:"days"`         // of messages, that the forecast is made from: at most 28
+	Few        bool          `json:"few_days"`     // they are too few for a trend, which is then 0: PerDay is their median
 	Last       snowflake.Day `json:"last"`         // the youngest of them
-	RowsPerDay float64       `json:"rows_per_day"` // at Last, by a line through Days
+	RowsPerDay float64       `json:"rows_per_day"` // at Last, by a line through Days; see Few
 	PerDay     float64       `json:"bytes_per_day"`
 	Trend      float64       `json:"bytes_per_day_trend"` // by how many bytes a day of messages grows with each day
 	Sizes      []Projection  `json:"projections"`
@@ -39,6 +43,17 @@ type Waiting struct {
 	Slices   int    `json:"slices"`          // with a verified copy and with rows in warm
 	Rows     uint64 `json:"rows"`            // of these in warm
 	Bytes    uint64 `json:"bytes"`
+}
+
+// Guess is what to add to a figure that comes of few days.
+func (f *Forecast) Guess() string {
+	switch {
+	case !f.Few:
+		return ""
+	case f.Days == 1:
+		return ", guessed from 1 day"
+	}
+	return fmt.Sprintf(", guessed from %d days", f.Days)
 }
 
 // horizons are the days for which sizes are projected.
@@ -104,11 +119,15 @@ func (s *Store) lastCopied(ctx context.Context, src uint32) (last snowflake.Day,
 
 // fit lays a line through the days, the last of which is f.Last.
 func (f *Forecast) fit(days []DayTotal) {
-	f.Days = len(days)
+	f.Days, f.Few = len(days), len(days) < trendDays
 	x, rows, bytes := make([]float64, len(days)), make([]float64, len(days)), make([]float64, len(days))
 	for i, d := range days {
 		x[i] = float64(d.Day.Sub(f.Last))
 		rows[i], bytes[i] = float64(d.Rows), float64(d.Bytes)
+	}
+	if f.Few {
+		f.RowsPerDay, f.PerDay = median(rows), median(bytes)
+		return
 	}
 	_, f.RowsPerDay = line(x, rows)
 	f.Trend, f.PerDay = line(x, bytes)

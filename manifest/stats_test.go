@@ -213,6 +213,27 @@ func TestSkew(t *testing.T) {
 	}
 }
 
+// A few days make no trend: the last of them may be Sunday's.
+func TestForecastOfFewDays(t *testing.T) {
+	t.Parallel()
+	s := open(t, time.Minute)
+	d := snowflake.MakeDay(2026, 5, 1)
+	total := 0.0
+	for i := range trendDays {
+		size := 1000 + 100*i
+		total += float64(size)
+		putStats(t, s, statSlice{day: d.Add(i), table: "a", state: Purged, live: 1, rows: size / 10, bytes: size})
+		f, err := s.Forecast(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		few := i < trendDays-1
+		if f.Few != few || f.Days != i+1 || few && (f.Trend != 0 || f.PerDay != 1000+50*float64(i) || f.Sizes[2].Bytes != total+365*f.PerDay || f.Sizes[2].Trended != f.Sizes[2].Bytes) || !few && f.Trend != 100 {
+			t.Errorf("%d days: %+v", i+1, f)
+		}
+	}
+}
+
 func TestForecast(t *testing.T) {
 	t.Parallel()
 	s := open(t, time.Minute)

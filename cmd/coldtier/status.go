@@ -29,8 +29,8 @@ The calendar has a column for each week. A day shows the least advanced state of
 slices, or that one of them failed or is held; a small letter says that other slices of
 the day are further. Without a selection it is of the last 53 weeks.
 
---day, --from, --to and --shard narrow the days and what is failed or held; all else is of
-all slices. A line for each day is printed for them, and with --days. ROWS and BYTES are
+--day, --from, --to and --shard narrow the calendar, the days and what is failed or held,
+which then come first; all else is of all slices, below a line that says so. A line for each day is printed for them, and with --days. ROWS and BYTES are
 those of the newest copies; PURGE is when the last verified slice of the day may go.
 
 --watch draws it anew on a terminal until Ctrl-C, and goes on while the manifest is away.

@@ -155,10 +155,14 @@ func (p *painter) growth(r *status.Report) {
 		return
 	}
 	p.put("")
-	text := fmt.Sprintf("cold tier: %s, %s in the bucket; a day of messages adds %s", count(g.Rows, "row"), bytesText(int64(g.Bytes)), bytesText(int64(g.PerDay))) //nolint:gosec // sizes of objects
+	text := fmt.Sprintf("cold tier: %s, %s in the bucket; a day of messages adds about %s", count(g.Rows, "row"), bytesText(int64(g.Bytes)), bytesText(int64(g.PerDay))) //nolint:gosec // sizes of objects
 	for i, s := range g.Sizes {
 		if i == 0 {
-			text += "; it will be"
+			if g.Few {
+				text += fmt.Sprintf(", as far as %s can tell; if the others are alike it will be", count(g.Days, "day"))
+			} else {
+				text += fmt.Sprintf("; with the trend of %s it would be", count(g.Days, "day"))
+			}
 		} else {
 			text += ","
 		}
@@ -166,7 +170,7 @@ func (p *painter) growth(r *status.Report) {
 	}
 	p.line("%s", text)
 	if g.QuotaDays != nil {
-		p.line("the bucket's quota is reached in about %s", count(int64(*g.QuotaDays), "day"))
+		p.line("the bucket's quota is reached in about %s%s", count(int64(*g.QuotaDays), "day"), g.Guess())
 	}
 	if n := len(r.Skew); n > 0 {
 		d := r.Skew[n-1]

@@ -27,6 +27,8 @@ func TestStatusLooks(t *testing.T) {
 	t.Parallel()
 	days := statustest.Sample()
 	days.Days = days.Days[len(days.Days)-12:]
+	days.Selected = &status.Selection{From: &days.Days[0].Day, To: &days.Days[11].Day, Shard: "im_0*"}
+	days.Growth.Few, days.Growth.Days = true, 5
 	for name, c := range map[string]struct {
 		r    *status.Report
 		look statusLook
@@ -61,6 +63,29 @@ func TestStatusLooks(t *testing.T) {
 		}
 		if strings.Contains(got, "\x1b") {
 			t.Errorf("%s has codes of a terminal without being asked for colours", name)
+		}
+	}
+}
+
+// What is narrowed comes before all else, which is said to be of all slices.
+func TestStatusTellsWhatIsNarrowed(t *testing.T) {
+	t.Parallel()
+	r := statustest.Sample()
+	r.Days = nil
+	day := r.Due
+	r.Selected = &status.Selection{From: &day, To: &day}
+	got := drawn(r, statusLook{days: true})
+	at := -1
+	for _, want := range []string{"selected: " + day.String() + "\nno slices\n", "\nof all slices, whatever is selected\nSTATE", "\nbehind with ", "\ncold tier: "} {
+		if i := strings.Index(got, want); i <= at {
+			t.Errorf("%q is at %d, after %d:\n%s", want, i, at, got)
+		} else {
+			at = i
+		}
+	}
+	for sel, want := range map[*status.Selection]string{{From: &day}: "from " + day.String() + " on", {To: &day, Shard: "im_*"}: "up to " + day.String() + ", im_*", {Shard: "im_*"}: "im_*"} {
+		if got := sel.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -28,18 +28,22 @@ func drawStatus(w io.Writer, r *status.Report, look statusLook) {
 	p := &painter{w, look}
 	p.line("%s", p.bold("source "+r.Source)+fmt.Sprintf(", %s, archive after %s, purge lag %s", stamp(r.Now), status.Span(r.After), status.Span(r.Lag)))
 	p.attention(r)
-	if len(r.States) == 0 {
+	switch {
+	case len(r.States) == 0:
 		p.put("")
 		p.put("no slices yet: run coldtier archive")
-	} else {
-		p.states(r)
-		p.calendar(r)
-		if look.days {
-			p.days(r)
+	case r.Selected != nil:
+		p.title("selected: " + printable(r.Selected.String()))
+		if len(r.Days) == 0 {
+			p.put("no slices")
 		}
+		p.slices(r)
+		p.title("of all slices, whatever is selected")
+		p.states(r)
+	default:
+		p.states(r)
+		p.slices(r)
 	}
-	p.listed("failed", r.Failed, sumOf(r, func(d status.Day) int { return d.Failed }))
-	p.listed("held", r.Held, sumOf(r, func(d status.Day) int { return d.Held }))
 	p.behind(r)
 	p.running(r)
 	p.pauses(r)
@@ -48,6 +52,16 @@ func drawStatus(w io.Writer, r *status.Report, look statusLook) {
 	p.growth(r)
 	p.runs(r)
 	p.next(r)
+}
+
+// slices says what is narrowed by a selection.
+func (p *painter) slices(r *status.Report) {
+	p.calendar(r)
+	if p.look.days && len(r.Days) > 0 {
+		p.days(r)
+	}
+	p.listed("failed", r.Failed, sumOf(r, func(d status.Day) int { return d.Failed }))
+	p.listed("held", r.Held, sumOf(r, func(d status.Day) int { return d.Held }))
 }
 
 func sumOf(r *status.Report, of func(status.Day) int) (n int) {
@@ -150,7 +164,9 @@ func (p *painter) attention(r *status.Report) {
 }
 
 func (p *painter) states(r *status.Report) {
-	p.put("")
+	if r.Selected == nil { // else a title is above
+		p.put("")
+	}
 	var rows []string
 	for _, s := range r.States {
 		rows = append(rows, row(s.State, amount(s.Slices), amount(s.Rows), bytesText(int64(s.Bytes)), s.First, s.Last)) //nolint:gosec // sizes of objects

@@ -88,7 +88,7 @@ func (r *Report) Attend() {
 		}
 	}
 	if g := r.Growth; g != nil && g.QuotaDays != nil && *g.QuotaDays < quotaWarning {
-		r.need(Warning, "raise the quota, or make room", "the bucket's quota is reached in about %d days", int(*g.QuotaDays))
+		r.need(Warning, "raise the quota, or make room", "the bucket's quota is reached in about %d days%s", int(*g.QuotaDays), g.Guess())
 	}
 	if u := r.Unmirrored; !u.None() {
 		var parts []string

@@ -60,6 +60,13 @@ func (q Query) selected() bool {
 	return q.Filter.From != nil || q.Filter.To != nil || q.Filter.Shard != ""
 }
 
+func (q Query) selection() *Selection {
+	if !q.selected() {
+		return nil
+	}
+	return &Selection{q.Filter.From, q.Filter.To, q.Filter.Shard}
+}
+
 // maxRunning is among how many of the last runs those are looked for that run.
 const maxRunning = 200
 
@@ -70,7 +77,7 @@ func (g *Gatherer) Gather(ctx context.Context, q Query) (*Report, error) {
 		return nil, err
 	}
 	r := &Report{Source: g.c.Source, Now: now, Zone: g.c.Zone.String(), AfterText: g.c.After.String(), After: g.c.After, LagText: g.c.Lag.String(), Lag: g.c.Lag,
-		Due: due(now, g.c.After, g.c.Zone), Runs: []Run{}, Running: []Run{}, Work: []Work{}, Next: []Next{}, selected: q.selected()}
+		Due: due(now, g.c.After, g.c.Zone), Runs: []Run{}, Running: []Run{}, Work: []Work{}, Next: []Next{}, Selected: q.selection()}
 	if g.c.Next != nil {
 		r.Next = append(r.Next, g.c.Next(now)...)
 		slices.SortStableFunc(r.Next, func(a, b Next) int { return a.At.Compare(b.At) })

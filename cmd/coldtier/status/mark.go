@@ -128,7 +128,7 @@ func (r *Report) Span() (from, to snowflake.Day, ok bool) {
 		return from, to, false
 	}
 	from, to = r.Days[0].Day, r.Days[len(r.Days)-1].Day
-	if !r.selected && to.Before(r.Due) {
+	if r.Selected == nil && to.Before(r.Due) {
 		to = r.Due
 	}
 	return from, to, true

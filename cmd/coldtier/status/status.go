@@ -13,6 +13,7 @@ package status
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/coldtier/coldtier/archive/snowflake"
@@ -44,7 +45,35 @@ type Report struct {
 	Drill    *Drill           `json:"drill"`
 	Canaries *Canaries        `json:"canaries"`
 
-	selected bool // by day or shard
+	// Selected is what the days, and what is failed or held, were narrowed to; nil: they
+	// are of all slices. All else always is.
+	Selected *Selection `json:"selected,omitempty"`
+}
+
+// Selection is days and tables.
+type Selection struct {
+	From  *snowflake.Day `json:"from,omitempty"`
+	To    *snowflake.Day `json:"to,omitempty"` // inclusive
+	Shard string         `json:"shard,omitempty"`
+}
+
+// String is in words: 2026-05-01 to 2026-05-03, im_03.*.
+func (s *Selection) String() string {
+	var parts []string
+	switch {
+	case s.From != nil && s.To != nil && *s.From == *s.To:
+		parts = append(parts, s.From.String())
+	case s.From != nil && s.To != nil:
+		parts = append(parts, s.From.String()+" to "+s.To.String())
+	case s.From != nil:
+		parts = append(parts, "from "+s.From.String()+" on")
+	case s.To != nil:
+		parts = append(parts, "up to "+s.To.String())
+	}
+	if s.Shard != "" {
+		parts = append(parts, s.Shard)
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Totals are summed up over all slices.

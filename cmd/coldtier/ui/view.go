@@ -245,7 +245,7 @@ func (v *view) tiles() {
 	}
 	add("", "may be deleted now", humanize.Comma(int64(v.Purge.Deletable.Slices)), "slices, "+about(v.Purge.Deletable.Rows)+" rows; "+note)
 	if g := v.Growth; g != nil && g.Days > 0 {
-		add("", "in the bucket", size(g.Bytes), "and "+size(uint64(g.PerDay))+" more each day")
+		add("", "in the bucket", size(g.Bytes), "and about "+size(uint64(g.PerDay))+" more each day"+g.Guess())
 	}
 	switch d := v.Drill; {
 	case d.LastGood == nil:
