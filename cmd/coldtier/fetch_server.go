@@ -84,13 +84,27 @@ func (a *app) fetchRemote(ctx context.Context, s remote, q restore.Query) (resul
 	}
 	resp, err := client.FetchRange(ctx, req)
 	if err != nil {
-		return nil, remoteError(s.url, err)
+		return nil, remoteError(s.url, s.hint(err))
 	}
 	r, err := remotePage(conversation, resp)
 	if err != nil {
 		return nil, fmt.Errorf("answer of %s: %w: are server and tool of the same version?", s.url, err)
 	}
 	return pageIs(r)
+}
+
+// hint adds the flag that was forgotten, where an error tells of one.
+func (s *remote) hint(err error) error {
+	var unknown x509.UnknownAuthorityError
+	switch code := connect.CodeOf(err); {
+	case errors.As(err, &unknown) && s.ca == "":
+		return fmt.Errorf("%w: name the certificate's authority with --ca", err)
+	case code == connect.CodeUnauthenticated && s.tokenFile == "" && s.cert == "":
+		return fmt.Errorf("%w: show one with --token-file, or --cert and --key", err)
+	case strings.HasPrefix(s.url, "http:") && code == connect.CodeInternal && strings.Contains(err.Error(), "400 Bad Request"):
+		return fmt.Errorf("%w: a server with TLS answers so: try an https URL", err)
+	}
+	return err
 }
 
 // remoteError tells a bad command line and what is wrong with the surroundings from a

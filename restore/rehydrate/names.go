@@ -32,7 +32,7 @@ func (n Names) check(shards []manifest.Shard) error {
 			return fmt.Errorf("%w: %q is no name of a table: want 1 to %d characters", ErrRefused, name, maxTableName)
 		}
 		if o, twice := seen[strings.ToLower(name)]; twice {
-			return fmt.Errorf("%w: %s and %s would both go into table %s: narrow the shards, or give names of their own, such as {database}_{table}", ErrRefused, o, s, name)
+			return fmt.Errorf("%w: %s and %s would both go into table %s: narrow the shards, or give names of their own, such as --table '{database}_{table}'", ErrRefused, o, s, name)
 		}
 		seen[strings.ToLower(name)] = s
 	}

@@ -423,7 +423,7 @@ func TestPlansThatWouldGoWrongAreRefused(t *testing.T) {
 			t.Errorf("%s: something was done: %+v", name, rep)
 		}
 	}
-	refuse("two shards, one name", selection.Selection{}, "im_00.msg", "im_01.msg", "{database}_{table}")
+	refuse("two shards, one name", selection.Selection{}, "im_00.msg", "im_01.msg", "--table '{database}_{table}'")
 	b.cfg.Names = "{database}_{table}"
 	b.cfg.Create = false
 	refuse("no table", selection.Selection{}, "im_00_msg", "im_01_msg")

@@ -105,6 +105,12 @@ func TestPageByToken(t *testing.T) {
 				t.Errorf("%s as a bearer's: %d %s", name, resp.StatusCode, body)
 			}
 		}
+		for _, header := range []string{basic("somebody", c.token), "Bearer " + c.token} {
+			resp, body := r.view(http.DefaultClient, "/", "Authorization", header)
+			if want := map[bool]int{true: 200, false: 401}[c.listed]; resp.StatusCode != want || strings.Contains(body, "/metrics") != c.listed {
+				t.Errorf("%s at the index: %d %s", name, resp.StatusCode, body)
+			}
+		}
 		// No RPC takes what browsers send along by themselves.
 		if status, _ := r.post("FetchRange", forC, "Authorization", basic("somebody", c.token)); status != http.StatusUnauthorized {
 			t.Errorf("%s: an RPC takes a password: %d", name, status)
@@ -170,5 +176,48 @@ func TestPageOfAnOpenServer(t *testing.T) {
 	none := serve(t, nil)
 	if resp, _ := none.view(http.DefaultClient, "/ui"); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("without a page: %d", resp.StatusCode)
+	}
+}
+
+// GET / says what is served, and a request that is no request says what would be one.
+func TestWhatIsWhere(t *testing.T) {
+	t.Parallel()
+	with, without := serve(t, func(_ *Config, d *Deps) { onPage(d) }), serve(t, nil)
+	for name, r := range map[string]*rig{"with a page": with, "without": without} {
+		resp, body := r.view(http.DefaultClient, "/")
+		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%s: %d %v", name, resp.StatusCode, resp.Header)
+		}
+		for _, want := range []string{"/coldtier.v1.ColdHistory/METHOD", "FetchRange, StreamRange, GetMessages, GetBoundary, PutStatus", "/grpc.health.v1.Health/Check", "/healthz, /readyz", "/metrics"} {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: %q is not in\n%s", name, want, body)
+			}
+		}
+		if strings.Contains(body, "/ui") != (r == with) {
+			t.Errorf("%s:\n%s", name, body)
+		}
+		if resp, body := r.view(http.DefaultClient, "/", "Host", "evil.example"); resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s, under another name: %d %s", name, resp.StatusCode, body)
+		}
+		if resp, _ := r.view(http.DefaultClient, "/elsewhere"); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: elsewhere is %d", name, resp.StatusCode)
+		}
+	}
+	for _, kind := range []string{"", "application/x-www-form-urlencoded", "text/plain"} { // curl's own is the second
+		resp, err := http.Post(with.url+"/coldtier.v1.ColdHistory/FetchRange", kind, strings.NewReader(forC))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusUnsupportedMediaType || !strings.Contains(string(b), "-H 'Content-Type: application/json'") {
+			t.Errorf("type %q: %d %s", kind, resp.StatusCode, b)
+		}
+	}
+	if status, body := with.post("FetchPage", forC); status != http.StatusNotFound || !strings.Contains(body, "no such method: FetchRange, ") {
+		t.Errorf("another method: %d %s", status, body)
 	}
 }

@@ -78,6 +78,7 @@ type Server struct {
 	health  *health
 	history *service
 	handler http.Handler
+	page    bool            // there is one
 	closing context.Context // ends with listening
 	close   context.CancelFunc
 }
@@ -117,9 +118,11 @@ func NewServer(ctx context.Context, c Config, d Deps) (*Server, error) {
 	path, watch := grpchealth.NewHandler(s.health.grpc, connect.WithReadMaxBytes(maxBytes))
 	mux.Handle(path, s.endless(watch))
 	if d.Page != nil {
-		mux.Handle(pagePath, s.paged(d.Page))
-		mux.Handle(pagePath+"/", s.paged(d.Page))
+		mux.Handle(pagePath, s.shown(d.Page, identity.maySee))
+		mux.Handle(pagePath+"/", s.shown(d.Page, identity.maySee))
+		s.page = true
 	}
+	mux.Handle("GET /{$}", s.shown(http.HandlerFunc(s.index), everybody))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("GET /readyz", s.health)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(d.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelError)}))
@@ -135,7 +138,7 @@ func (s *Server) called(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := &call{method: methodOf(r.URL.Path), peer: r.RemoteAddr, start: s.now()}
 		if c.method == "" {
-			http.NotFound(w, r)
+			http.Error(w, "no such method: "+methodNames(), http.StatusNotFound)
 			return
 		}
 		running := s.metrics.running.WithLabelValues(c.method)
@@ -149,6 +152,11 @@ func (s *Server) called(next http.Handler) http.Handler {
 		if c.who, err = s.callers.identify(r); err != nil {
 			c.code = connect.CodeUnauthenticated.String()
 			s.refuse(w, r, err)
+			return
+		}
+		if r.Method == http.MethodPost && !spoken(r.Header.Get("Content-Type")) {
+			w.Header().Set("Accept-Post", "application/json, application/proto")
+			http.Error(w, "Content-Type: want application/json, as by curl -H 'Content-Type: application/json', or one of Connect, gRPC and gRPC-Web", http.StatusUnsupportedMediaType)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(withCall(r.Context(), c)))
