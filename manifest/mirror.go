@@ -119,17 +119,9 @@ func (h Hold) Same(o Hold) bool {
 	return h.Kind == o.Kind && h.Subject == o.Subject && h.By == o.By && h.At.Equal(o.At)
 }
 
-// HoldNumbers are the numbers of the source's holds.
-func (s *Store) HoldNumbers(ctx context.Context) (map[uint64]bool, error) {
-	all, err := s.allHolds(ctx)
-	if err != nil {
-		return nil, err
-	}
-	numbers := make(map[uint64]bool, len(all))
-	for id := range all {
-		numbers[id] = true
-	}
-	return numbers, nil
+// Outlasts says whether a hold ends later than another, if it is not released before.
+func (h Hold) Outlasts(o Hold) bool {
+	return o.ExpiresAt != nil && (h.ExpiresAt == nil || h.ExpiresAt.After(*o.ExpiresAt))
 }
 
 // HoldMirrored notes that the bucket has the hold as it is given. One that was changed
