@@ -22,7 +22,7 @@ const (
 // Any number of processes may do it at once: an object goes only once all that was read of
 // it is in another.
 func (m *Mirror) Compact(ctx context.Context, bucket Lister) (gone int, err error) {
-	bad := map[string]bool{} // objects that cannot be read as statuses stay as they are
+	bad := map[string]bool{} // not looked at again: they cannot be read as statuses, or are gone though listed
 	for {
 		var small []string
 		total := int64(0)
@@ -67,6 +67,7 @@ func (m *Mirror) merge(ctx context.Context, keys []string, bad map[string]bool) 
 	for _, key := range keys {
 		raw, err := m.objects.Get(ctx, key)
 		if errors.Is(err, ErrNotFound) { // another process was faster
+			bad[key] = true
 			continue
 		}
 		if err != nil {
