@@ -47,9 +47,10 @@ func TestRunsEndWhenTheirTimeIsUp(t *testing.T) {
 		}
 		clean("'pending', 'committed', 'verified'")
 	}
-	l.want(0, "archive", "--max-duration", "1h", "--until", "23:59")
+	far := func(m time.Duration) string { return l.now.Add(12*time.Hour + m*time.Minute).Format("15:04") }
+	l.want(0, "archive", "--max-duration", "1h", "--until", far(0))
 	clean("'verified'")
-	l.want(0, "purge", "--until", "00:00")
+	l.want(0, "purge", "--until", far(1))
 	clean("'purged'")
 	if n := l.rows("msg_00"); n != 0 {
 		t.Errorf("%d rows are left", n)

@@ -55,9 +55,18 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// serve starts `coldtier serve` and waits until it is ready.
+// serve starts `coldtier serve`, on a free port unless the configuration names one, and waits
+// until it is ready.
 func (l *lab) serve(args ...string) *serving {
 	l.t.Helper()
+	fetch, _ := l.config["fetch"].(map[string]any)
+	if fetch == nil {
+		fetch = map[string]any{}
+		l.config["fetch"] = fetch
+	}
+	if fetch["listen"] == nil {
+		fetch["listen"] = "127.0.0.1:0"
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	l.t.Cleanup(cancel)
 	s := &serving{started: &started{done: make(chan struct{})}, log: &lockedBuffer{}}

@@ -142,7 +142,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	default:
 	}
 	s.signal(t)
-	if code := s.wait(t, 5*time.Second); code != exitFailed {
+	if code := s.wait(t, defaultGrace-10*time.Second); code != exitFailed { // at its end the process would end, too
 		t.Errorf("exit code %d\n%s", code, s.stderr.String())
 	}
 }

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,12 +33,6 @@ type server struct {
 // serve starts a server that reaches the stores by other addresses than the set-up's.
 func (c *cold) serve(t *testing.T, by through) *server {
 	t.Helper()
-	in, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	listen := in.Addr().String()
-	_ = in.Close()
 	text, err := os.ReadFile(c.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -58,15 +50,15 @@ func (c *cold) serve(t *testing.T, by through) *server {
 	usual := c.Config
 	defer func() { c.Config = usual }()
 	c.Config = filepath.Join(t.TempDir(), "serve.yaml")
-	if err := os.WriteFile(c.Config, fmt.Appendf(nil, "%s\nmanifest:\n%sfetch:\n  listen: %s\n  cache: 16MiB\n  drain: 0s\n", source, rest, listen), 0o600); err != nil {
+	if err := os.WriteFile(c.Config, fmt.Appendf(nil, "%s\nmanifest:\n%sfetch:\n  listen: 127.0.0.1:0\n  cache: 16MiB\n  drain: 0s\n", source, rest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := c.Start(nil, "serve")
-	s := &server{c: c, url: "http://" + listen}
+	p := c.Serve()
+	s := &server{c: c, url: p.URL}
 	t.Cleanup(func() {
-		p.Signal(syscall.SIGTERM)
-		if r := p.Wait(); r.Exit != 0 || strings.Contains(r.Stderr, "panic") {
-			t.Error(r)
+		p.Stop()
+		if strings.Contains(p.Stderr(), "panic") {
+			t.Error(p.Stderr())
 		}
 	})
 	if !until(time.Minute, func() bool { return s.status("/readyz") == http.StatusOK }) {

@@ -125,7 +125,7 @@ func TestPausesOnAServerOfOnesOwn(t *testing.T) {
 	run("lag", []string{replica.Addr, "does not replicate"}, func() { exec(t, db, "START SLAVE SQL_THREAD") }, "archive")
 
 	// The manifest, on the same server, is written to by the pause itself, so that the lag grows.
-	configure("", "max_replica_lag: 1s")
+	configure("", "max_replica_lag: 4s")
 	lock, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +134,8 @@ func TestPausesOnAServerOfOnesOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.SQL("CREATE TABLE elsewhere (id INT)")
-	until(t, "the replica is behind", func() bool { return behind(t, db) > 2 })
-	run("lag", []string{replica.Addr, "> purge.max_replica_lag 1s"}, func() {
+	until(t, "the replica is behind", func() bool { return behind(t, db) > 5 })
+	run("lag", []string{replica.Addr, "> purge.max_replica_lag 4s"}, func() {
 		if _, err := lock.ExecContext(t.Context(), "UNLOCK TABLES"); err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestPausesByTheUser(t *testing.T) {
 	if r := e.Expect(3, []string{"outside the allowed hours", later.Format("15:04"), "the run ends in a pause"}, "archive"); strings.Contains(r.Stderr, "pause is over") {
 		t.Errorf("the hours have not begun: %s", r)
 	}
-	if d := time.Since(begun); d > 20*time.Second {
+	if d := time.Since(begun); d > time.Minute { // a pause may last half an hour
 		t.Errorf("it took %s to see that the hours are over", d)
 	}
 	clean(e)
