@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coldtier/coldtier/archive/snowflake"
-	"github.com/coldtier/coldtier/manifest"
 )
 
 // selection is the days and shards a verb is narrowed to.
@@ -41,10 +40,15 @@ func (s *selection) matches(ctx context.Context, p *parts) error {
 			return nil
 		}
 	}
-	if known, err := p.manifest.Slices(ctx, manifest.Filter{Shard: s.shard}); err != nil || len(known) > 0 {
+	return knownShard(ctx, p, s.shard)
+}
+
+// knownShard refuses a pattern that fits no table of the manifest's slices.
+func knownShard(ctx context.Context, p *parts, shard string) error {
+	if known, err := p.manifest.Shards(ctx, shard); err != nil || len(known) > 0 {
 		return err
 	}
-	return usage("--shard %q: the manifest has no slice of such a table: want DATABASE.TABLE, with * for any text", s.shard)
+	return usage("--shard %q: the manifest has no slice of such a table: want DATABASE.TABLE, with * for any text", shard)
 }
 
 // parse reads the flags' texts.

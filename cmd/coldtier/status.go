@@ -95,11 +95,8 @@ func (a *app) status(ctx context.Context, sel selection, o statusOptions) (_ res
 	defer func() { err = joinClose(err, p) }()
 	q := status.Query{Filter: manifest.Filter{From: sel.from, To: sel.to, Shard: sel.shard}, Runs: o.runs}
 	if sel.shard != "" {
-		switch known, err := p.manifest.Shards(ctx, sel.shard); {
-		case err != nil:
+		if err := knownShard(ctx, p, sel.shard); err != nil {
 			return nil, err
-		case len(known) == 0:
-			return nil, usage("--shard %q: the manifest has no slice of such a table: want DATABASE.TABLE, with * for any text", sel.shard)
 		}
 	}
 	g := a.gatherer(p)
