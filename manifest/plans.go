@@ -289,13 +289,20 @@ func (s *Store) SavedPlan(ctx context.Context, id string) (*SavedPlan, error) {
 	return p, nil
 }
 
-// SavedPlans lists the newest plans, newest first.
-func (s *Store) SavedPlans(ctx context.Context, limit int) (all []*SavedPlan, err error) {
+// SavedPlans lists the newest plans, newest first; with by those alone that somebody made:
+// an account with or without its host, a user of an operating system, or who he said he is.
+func (s *Store) SavedPlans(ctx context.Context, by string, limit int) (all []*SavedPlan, err error) {
 	src, err := s.sourceOf(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := s.db.QueryContext(ctx, "SELECT "+planColumns+" WHERE p.source_id = ? ORDER BY p.made_at DESC, p.id LIMIT ?", src, limit)
+	where, args := "p.source_id = ?", []any{src}
+	if by != "" {
+		// A user's name may have an @ in it; a host's has none.
+		where += " AND ? IN (p.account, LEFT(p.account, CHAR_LENGTH(p.account) - LOCATE('@', REVERSE(p.account))), p.os_user, p.given_by)"
+		args = append(args, by)
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT "+planColumns+" WHERE "+where+" ORDER BY p.made_at DESC, p.id LIMIT ?", append(args, limit)...)
 	if err != nil {
 		return nil, fmt.Errorf("list the manifest's plans: %w", err)
 	}

@@ -346,3 +346,31 @@ func stackDSN(t testing.TB, s *Store) string {
 	cfg.DBName = db
 	return cfg.FormatDSN()
 }
+
+// Plans are found by whoever made them, by each of his names.
+func TestPlansByAuthor(t *testing.T) {
+	t.Parallel()
+	s, other, sl := approval(t)
+	one := savePlan(t, s, time.Hour, sl[0])
+	two, err := other.SavePlan(t.Context(), Person{User: "root", By: "bob@example.com"}, time.Hour, map[uint64]uint32{sl[1].ID: slice(t, s, sl[1].ID).Live})
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, _, _ := strings.Cut(two.MadeBy.Account, "@")
+	for by, want := range map[string][]string{"": {two.ID, one.ID}, "Ann": {one.ID}, "maker": {one.ID}, one.MadeBy.Account: {one.ID},
+		"bob@example.com": {two.ID}, "root": {two.ID}, two.MadeBy.Account: {two.ID}, user: {two.ID}, "bob": nil, "%": nil} {
+		all, err := s.SavedPlans(t.Context(), by, 50)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range all {
+			got = append(got, p.ID)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("plans of %q: %v, want %v", by, got, want)
+		}
+	}
+}

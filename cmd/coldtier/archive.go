@@ -104,7 +104,7 @@ func (a *app) archive(ctx context.Context, sel archive.Selection, b *budget) (_ 
 	if rep == nil {
 		return nil, err
 	}
-	return &archiveResult{rep}, err
+	return &archiveResult{Report: rep}, err
 }
 
 // archived says what a report means for the run as a whole.
@@ -172,7 +172,10 @@ func (r *archivePlan) text(w io.Writer) {
 	fmt.Fprintf(w, "%s\n", count(len(r.Work), "slice"))
 }
 
-type archiveResult struct{ *archive.Report }
+type archiveResult struct {
+	*archive.Report
+	partial
+}
 
 func (r *archiveResult) text(w io.Writer) {
 	if len(r.Done) > 0 {
@@ -197,7 +200,9 @@ func (r *archiveResult) text(w io.Writer) {
 		fmt.Fprintf(w, "failed  %s: %s\n", o.Slice, printable(o.Error))
 	}
 	if len(r.Done)+len(r.Left)+len(r.Failed)+r.Elsewhere == 0 {
-		fmt.Fprintln(w, "nothing to do")
+		if !r.cut {
+			fmt.Fprintln(w, "nothing to do")
+		}
 		return
 	}
 	heldBackText(w, r.Throttled)

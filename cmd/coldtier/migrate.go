@@ -33,6 +33,7 @@ type migrateResult struct {
 	Bucket     []string `json:"bucket"`     // objects
 	ClickHouse []string `json:"clickhouse"` // statements
 	Warnings   []string `json:"warnings,omitempty"`
+	partial
 }
 
 func (a *app) migrate(ctx context.Context, _ []string) (_ result, err error) {
@@ -111,7 +112,7 @@ func (r *migrateResult) text(w io.Writer) {
 	if r.DryRun {
 		verb, put = "would run", "would put"
 	}
-	if len(r.Manifest)+len(r.Bucket)+len(r.ClickHouse) == 0 {
+	if !r.cut && len(r.Manifest)+len(r.Bucket)+len(r.ClickHouse) == 0 {
 		fmt.Fprintln(w, "nothing to do: the manifest and ClickHouse are up to date")
 		return
 	}

@@ -20,6 +20,12 @@ type result interface {
 	text(w io.Writer)
 }
 
+// partial is a part of a result that would say that there was nothing to do, or to find: the
+// verb may have ended with an error before it came to it.
+type partial struct{ cut bool }
+
+func (p *partial) endedBy(err error) { p.cut = err != nil }
+
 // document is what --output json prints, once, whatever happened.
 type document struct {
 	Command  string   `json:"command,omitempty"`
@@ -43,6 +49,9 @@ func (a *app) finish(ctx context.Context, err error) int {
 	}
 	err = refusal(err)
 	code, kind := exit(err)
+	if r, ok := a.result.(interface{ endedBy(error) }); ok {
+		r.endedBy(err)
+	}
 	if a.output == formatJSON {
 		d := document{Command: a.verb, ExitCode: code, Result: a.result}
 		if err != nil {

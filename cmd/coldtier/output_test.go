@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coldtier/coldtier/archive"
 	"github.com/coldtier/coldtier/archive/purge"
+	"github.com/coldtier/coldtier/cmd/coldtier/config"
+	"github.com/coldtier/coldtier/restore/patrol"
 )
 
 func TestSpan(t *testing.T) {
@@ -48,5 +53,27 @@ func TestPurgePlanCountsWhatIsInWarm(t *testing.T) {
 	(&purgePlan{Plan: plan, Forecast: &purgeForecast{Deletes: &purge.Totals{Slices: 1, Chunks: 1, Rows: 1}}}).text(&b)
 	if got, want := b.String(), "1 slice with 1 row would be deleted, 0 left\n"; !strings.HasSuffix(got, want) {
 		t.Errorf("%q does not end in %q", got, want)
+	}
+}
+
+// A verb that ended with an error before it had done anything does not say that there was
+// nothing to do, or to find.
+func TestNothingIsSaidOfWhatFailed(t *testing.T) {
+	t.Parallel()
+	for name, make := range map[string]func() result{
+		"migrate": func() result { return &migrateResult{} },
+		"archive": func() result { return &archiveResult{Report: &archive.Report{}} },
+		"patrol":  func() result { return &patrolResult{Report: &patrol.Report{}} },
+		"verify":  func() result { return &verifyResult{VerifyReport: &archive.VerifyReport{}, Due: &archive.Due{}} },
+	} {
+		for _, err := range []error{nil, errors.New("it failed")} {
+			var out, errs bytes.Buffer
+			a := &app{stdout: &out, stderr: &errs, redactor: &config.Redactor{}, result: make()}
+			a.finish(t.Context(), err)
+			whole := strings.Contains(out.String(), "nothing to do") || strings.Contains(out.String(), "nothing found;")
+			if whole != (err == nil) {
+				t.Errorf("%s, which ended with %v, says %q", name, err, out.String())
+			}
+		}
 	}
 }

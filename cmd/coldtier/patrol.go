@@ -203,7 +203,10 @@ type noRows struct{ rebuild.NoProgress }
 
 func (noRows) Rows(int) {}
 
-type patrolResult struct{ *patrol.Report }
+type patrolResult struct {
+	*patrol.Report
+	partial
+}
 
 func (r *patrolResult) text(w io.Writer) {
 	if r.Report == nil {
@@ -247,6 +250,9 @@ func (r *patrolResult) text(w io.Writer) {
 		codes = append(codes, fmt.Sprintf("%d %s", r.Codes[c], c))
 	}
 	found := "nothing found"
+	if r.cut {
+		found += " as far as it came"
+	}
 	if len(codes) > 0 {
 		found = "found: " + strings.Join(codes, ", ")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -336,25 +337,31 @@ type listedPlan struct {
 
 type plansResult struct {
 	Plans []listedPlan `json:"plans"`
+	by    string       // whose alone; "": all
 }
 
 func (a *app) planListCommand() *cobra.Command {
-	return a.command(&cobra.Command{
-		Use:     "list",
-		Short:   fmt.Sprintf("List the newest %d saved plans", maxPlans),
-		Example: "  coldtier plan list",
-		Args:    noArgs,
+	var by string
+	c := a.command(&cobra.Command{
+		Use:   "list",
+		Short: fmt.Sprintf("List the newest %d saved plans", maxPlans),
+		Long: fmt.Sprintf(`List the newest %d saved plans. MADE BY is the account of the manifest's database, and in
+brackets the user of the operating system or who he said he is (--by of plan purge --save).
+--by lists those alone that one of these made.`, maxPlans),
+		Example: `  coldtier plan list
+  coldtier plan list --by ann@example.com`,
+		Args: noArgs,
 	}, func(ctx context.Context, _ []string) (_ result, err error) {
 		p, err := a.open(ctx, need{})
 		if err != nil {
 			return nil, err
 		}
 		defer func() { err = joinClose(err, p) }()
-		all, err := p.manifest.SavedPlans(ctx, maxPlans)
+		all, err := p.manifest.SavedPlans(ctx, by, maxPlans)
 		if err != nil {
 			return nil, err
 		}
-		r := &plansResult{Plans: []listedPlan{}}
+		r := &plansResult{Plans: []listedPlan{}, by: by}
 		for _, x := range all {
 			st, err := p.manifest.PlanStanding(ctx, x)
 			if err != nil {
@@ -364,16 +371,22 @@ func (a *app) planListCommand() *cobra.Command {
 		}
 		return r, nil
 	})
+	c.Flags().StringVar(&by, "by", "", "list the plans alone that `WHO` made: an account, a user, or --by of plan purge --save")
+	return c
 }
 
 func (r *plansResult) text(w io.Writer) {
+	if len(r.Plans) == 0 && r.by != "" {
+		fmt.Fprintf(w, "no plans made by %s: coldtier plan list has all\n", printable(r.by))
+		return
+	}
 	if len(r.Plans) == 0 {
 		fmt.Fprintln(w, "no plans: coldtier plan purge --save makes one")
 		return
 	}
 	var rows []string
 	for _, p := range r.Plans {
-		rows = append(rows, row(p.ID, standing(p.SavedPlan, p.Standing), p.Slices, amount(p.Rows), p.Standing.Left, printable(p.MadeBy.Account), stamp(p.Made), stamp(p.Expires)))
+		rows = append(rows, row(p.ID, standing(p.SavedPlan, p.Standing), p.Slices, amount(p.Rows), p.Standing.Left, printable(p.MadeBy.Account)+" ("+printable(cmp.Or(p.MadeBy.By, p.MadeBy.User))+")", stamp(p.Made), stamp(p.Expires)))
 	}
 	table(w, "PLAN\tSTANDING\tSLICES\tROWS\tLEFT\tMADE BY\tAT\tEXPIRES", rows)
 }

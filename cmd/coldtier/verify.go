@@ -155,7 +155,7 @@ func (a *app) verify(ctx context.Context, sel selection, due *checking, b *budge
 	if d != nil { // what was read is in the report
 		d.Checks = nil
 	}
-	return &verifyResult{rep, d, warnings}, err
+	return &verifyResult{VerifyReport: rep, Due: d, Warnings: warnings}, err
 }
 
 // verified says what a report means for the run as a whole. A difference counts
@@ -235,6 +235,7 @@ type verifyResult struct {
 	*archive.VerifyReport
 	Due      *archive.Due `json:"due,omitempty"`
 	Warnings []string     `json:"warnings,omitempty"`
+	partial
 }
 
 // cureLines says what brings right what differs.
@@ -288,7 +289,7 @@ func (r *verifyResult) text(w io.Writer) {
 	if r.Elsewhere > 0 {
 		left += fmt.Sprintf("; %d being read by others", r.Elsewhere)
 	}
-	if d := r.Due; d != nil && len(r.Equal)+len(r.Different)+len(r.Unknown)+r.Left+r.Elsewhere == 0 {
+	if d := r.Due; d != nil && !r.cut && len(r.Equal)+len(r.Different)+len(r.Unknown)+r.Left+r.Elsewhere == 0 {
 		fmt.Fprintf(w, "nothing to do: none of %s is due\n", count(d.Slices, "slice"))
 		return
 	}

@@ -203,7 +203,7 @@ func (g *Gatherer) plans(ctx context.Context, usedUp map[string]bool) (p Plans, 
 		return p, err
 	}
 	p.Required, p.Open = policy.Value == manifest.ApprovalRequired, []*manifest.SavedPlan{}
-	all, err := g.m.SavedPlans(ctx, maxPlans)
+	all, err := g.m.SavedPlans(ctx, "", maxPlans)
 	for _, s := range all {
 		if !s.Expired && s.Revoked == nil && !usedUp[s.ID] {
 			p.Open = append(p.Open, s)
