@@ -47,7 +47,7 @@ func testQueries(t *testing.T, c *cold) {
 	s3 := newCounter(t, c.S3.Endpoint)
 	var statements atomic.Int64
 	usual := func(cfg *restore.Config, d *restore.Deps) {
-		cfg.Budget, cfg.HedgeAfter = 20*time.Second, 10*time.Second // the bucket has no part in it
+		cfg.Budget, cfg.HedgeAfter = enough, 10*time.Second // the bucket has no part in it
 		d.Rows = countedRows{d.Rows, &statements}
 	}
 	r := c.rig(t, through{s3: s3.addr}, usual)
@@ -72,7 +72,7 @@ func testQueries(t *testing.T, c *cold) {
 // Who reads back finds the next page read already. (From the fifth page on the conversation
 // is hot, and its newest messages are kept.)
 func testReadAhead(t *testing.T, c *cold) {
-	ahead := func(cfg *restore.Config, d *restore.Deps) { cfg.Ahead, d.Rows = true, nil }
+	ahead := func(cfg *restore.Config, d *restore.Deps) { cfg.Ahead, cfg.Budget, d.Rows = true, enough, nil }
 	r := c.rig(t, through{}, ahead)
 	found := 0
 	for _, name := range c.truth.names()[:10] {

@@ -33,7 +33,7 @@ func testStalledBody(t *testing.T, c *cold) {
 		s3.stuck.Store(refs[1].Key)
 		end := func() {}
 		if others {
-			c.complete(t, r, restore.Query{Conversation: []byte("1")}) // so that it knows the manifest
+			c.again(t, r, restore.Query{Conversation: []byte("1")}) // so that it knows the manifest
 			end = c.putStatuses(t, r)
 		}
 		q := restore.Query{Conversation: []byte(name), Limit: restore.DefaultMax}
@@ -57,7 +57,7 @@ func testStalledBody(t *testing.T, c *cold) {
 		if !until(filled, func() bool { return r.metric(t, "filling") == 0 }) {
 			t.Fatal("the read does not end by the fill time-out")
 		}
-		c.complete(t, r, q)
+		c.again(t, r, q)
 		times := map[string]int{}
 		for _, g := range s3.take() {
 			times[g.path+g.bytes]++

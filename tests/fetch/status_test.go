@@ -26,7 +26,7 @@ func (m msg) with(st manifest.Status) msg {
 // know, and one that was taken back no more.
 func testStatuses(t *testing.T, c *cold) {
 	rng := random(t)
-	ahead := func(cfg *restore.Config, _ *restore.Deps) { cfg.Ahead = true }
+	ahead := func(cfg *restore.Config, _ *restore.Deps) { cfg.Ahead, cfg.Budget = true, enough }
 	servers := []*rig{c.rig(t, through{}, ahead), c.rig(t, through{}, ahead)}
 	name := c.truth.names()[2]
 	as := truth{name: slices.Clone(c.truth[name])} // as readers are to see it
@@ -123,7 +123,7 @@ func testFoldedStatus(t *testing.T, c *cold) {
 	c.Must("archive")
 	c.truth = readTruth(c.Env)
 	as := truth{name: slices.Clone(c.truth[name])}
-	r := c.rig(t, through{})
+	r := c.rig(t, through{}, func(cfg *restore.Config, _ *restore.Deps) { cfg.Budget = enough })
 	put := map[uint64]manifest.StatusKind{}
 	change := func(kind manifest.StatusKind, value *string) {
 		t.Helper()
