@@ -22,6 +22,21 @@ func (k *Sink) Any(ctx context.Context, from, to uint64) (bool, error) {
 	return ok && id < to, nil
 }
 
+// Settle is Any when transactions of others that delete or change rows of [from, to) have
+// ended: it reads with a lock, as Table.Settle does.
+func (k *Sink) Settle(ctx context.Context, from, to uint64) (bool, error) {
+	s, err := k.x.t.d.session(ctx)
+	if err != nil {
+		return false, again(ctx, err)
+	}
+	defer s.close(ctx)
+	n, err := settle(ctx, s, k.x.quoted, k.def, from, to)
+	if err != nil {
+		return false, fmt.Errorf("table %s.%s: locked read of message IDs [%d, %d): %w", k.x.t.d.name, k.x.name, from, to, again(ctx, err))
+	}
+	return n > 0, nil
+}
+
 // Fingerprint computes, in the server, that of the rows of the message IDs [from, to), as
 // the archived columns read there; of some conversations, or with nil of all.
 func (k *Sink) Fingerprint(ctx context.Context, from, to uint64, conversations [][]byte) (f message.Fingerprint, err error) {

@@ -46,12 +46,16 @@ func (t *Table) Settle(ctx context.Context, from, to uint64) error {
 		return err
 	}
 	defer s.close(ctx)
-	def := t.def.Load()
-	var n uint64
-	if err := s.row(ctx, fmt.Sprintf("SELECT COUNT(*) FROM %s FORCE INDEX (%s) WHERE %s LOCK IN SHARE MODE", t.name, def.key, def.between(from, to)), &n); err != nil {
+	if _, err := settle(ctx, s, t.name, t.def.Load(), from, to); err != nil {
 		return fmt.Errorf("table %s: locked read of message IDs [%d, %d): %w", t.shard, from, to, err)
 	}
 	return nil
+}
+
+// settle counts the rows of [from, to), with a lock.
+func settle(ctx context.Context, s *session, table string, def *definition, from, to uint64) (n uint64, err error) {
+	err = s.row(ctx, fmt.Sprintf("SELECT COUNT(*) FROM %s FORCE INDEX (%s) WHERE %s LOCK IN SHARE MODE", table, def.key, def.between(from, to)), &n)
+	return n, err
 }
 
 // Scan gives the rows of [from, to) in chunks that are in order, follow each other

@@ -98,6 +98,11 @@ func (s sink) Any(ctx context.Context, from, to uint64) (bool, error) {
 	return is, targetError(err)
 }
 
+func (s sink) Settle(ctx context.Context, from, to uint64) (bool, error) {
+	is, err := s.Sink.Settle(ctx, from, to)
+	return is, targetError(err)
+}
+
 func (s sink) Fingerprint(ctx context.Context, from, to uint64, conversations [][]byte) (message.Fingerprint, error) {
 	f, err := s.Sink.Fingerprint(ctx, from, to, conversations)
 	return f, targetError(err)

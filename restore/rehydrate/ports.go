@@ -63,6 +63,8 @@ type Sink interface {
 type Looker interface {
 	// Any says whether there is a row of the message IDs [from, to).
 	Any(ctx context.Context, from, to uint64) (bool, error)
+	// Settle is Any when deletes that others have not committed yet have come to their end.
+	Settle(ctx context.Context, from, to uint64) (bool, error)
 	// Fingerprint is that of the rows [from, to); of some conversations, or with nil of all.
 	Fingerprint(ctx context.Context, from, to uint64, conversations [][]byte) (message.Fingerprint, error)
 }

@@ -23,8 +23,14 @@ func (x *execution) slice(ctx context.Context, s *Slice, sink Sink, out *SliceRe
 		if err := r.step(ctx, "restore.kept"); err != nil {
 			return err
 		}
+		if err := r.quiet(ctx, s); err != nil {
+			return err
+		}
 	}
 	any, err := again(ctx, r, func() (bool, error) { return sink.Any(ctx, s.From, s.To) })
+	if err == nil && any && s.Held { // not those that a delete is about to take
+		any, err = again(ctx, r, func() (bool, error) { return sink.Settle(ctx, s.From, s.To) })
+	}
 	if err != nil {
 		return err
 	}
