@@ -175,6 +175,9 @@ func (a *app) tell(listen string, cron *scheduler.Cron) (stop func(), err error)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(a.telemetry.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "coldtier scheduler\n\n/healthz  it goes on looking at the clock\n/metrics  for Prometheus")
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := cron.Alive(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

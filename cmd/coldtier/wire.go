@@ -213,7 +213,7 @@ func remedy(err error, key string) error {
 	return fmt.Errorf("%w: %s: %s", err, key, what)
 }
 
-const grantRights = "use the account of the role that does this, or grant the account the rights it needs there, see deploy/sql"
+const grantRights = "use the account of the role that does this, or grant the account the rights it needs there: coldtier check says which, deploy/sql has them all"
 
 // refusal adds what to do when a MySQL server refuses a statement to an account, or
 // takes no writes at all, wherever in a job that was. It is an error of the surroundings.

@@ -185,6 +185,9 @@ func TestDoubleStart(t *testing.T) {
 	if got := get(t, "http://"+address+"/healthz"); got != "ok\n" {
 		t.Errorf("health: %q", got)
 	}
+	if got := get(t, "http://"+address+"/"); !strings.Contains(got, "/healthz") || !strings.Contains(got, "/metrics") {
+		t.Errorf("what is where: %q", got)
+	}
 	metrics := get(t, "http://"+address+"/metrics")
 	for _, line := range []string{`coldtier_job_runs_total{outcome="done",source="im",verb="archive"} 1`, `coldtier_job_runs_total{outcome="panic",source="im",verb="archive"} 0`, `coldtier_job_running{source="im",verb="archive"} 0`} {
 		if !strings.Contains(metrics, line+"\n") {
