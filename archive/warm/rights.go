@@ -340,6 +340,17 @@ func (r *Rights) Pattern(database string) string {
 	return quote(strings.NewReplacer(`_`, `\_`, `%`, `\%`).Replace(database))
 }
 
+// Counting is the name, in quotes, by which the grant is made that counts for a whole
+// database; "" where none matches.
+func (r *Rights) Counting(database string) string {
+	for _, h := range r.holders {
+		if counts := r.matching(h, database); len(counts) > 0 {
+			return quote(counts[0].database)
+		}
+	}
+	return ""
+}
+
 // Hidden are the grants on whole databases that match a database's name and do not count,
 // since the server takes another one alone, as they name it. By is that one.
 func (r *Rights) Hidden(database string) (by string, hidden []string) {

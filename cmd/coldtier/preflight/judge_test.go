@@ -130,17 +130,32 @@ func TestRemediesAreStatements(t *testing.T) {
 		t.Errorf("%s is not found: %+v", code, p.findings)
 		return ""
 	}
-	// The manifest's name matches the pattern of warm, whose grant alone counts on MySQL.
-	p := preflight(Archive)
-	rights := warm.ParseRights("9.7.4", false, "GRANT SELECT ON `im\\_%`.* TO a@'%'", "GRANT SELECT, INSERT, UPDATE, DELETE ON `im_manifest`.* TO a@'%'")
-	p.judgeManifest(account{where: "h:3306", rights: rights}, "im_manifest")
-	for _, want := range []string{"GRANT INSERT, UPDATE, DELETE ON `im\\_manifest`.* TO", "grant on `im_manifest` does not count", "here `im\\_%`"} {
-		if got := remedy(p, ManifestRights); !strings.Contains(got, want) {
-			t.Errorf("%q lacks %q", got, want)
-		}
+	const pattern = "GRANT SELECT ON `im\\_%`.* TO a@'%'"
+	manifest := func(version string, lines ...string) string {
+		p := preflight(Archive)
+		p.judgeManifest(account{where: "h:3306", rights: warm.ParseRights(version, false, lines...)}, "im_manifest")
+		return remedy(p, ManifestRights)
 	}
-	if got := remedy(judged(Purge, "GRANT SELECT ON `im\\_%`.* TO a@'%'"), WarmRights); !strings.Contains(got, "ON `im\\_00`.*, `im_01`.`msg_00` TO") {
-		t.Errorf("%q", got)
+	for name, c := range map[string]struct {
+		got  string
+		want []string
+	}{
+		// The manifest's name matches the pattern of warm, whose grant alone counts on MySQL.
+		"hidden": {manifest("9.7.4", pattern, "GRANT SELECT, INSERT, UPDATE, DELETE ON `im_manifest`.* TO a@'%'"),
+			[]string{"GRANT SELECT, INSERT, UPDATE, DELETE ON `im\\_manifest`.* TO", "here that on `im\\_%`, and not that on `im_manifest`"}},
+		// A grant of its own would hide the pattern's.
+		"of warm's pattern": {manifest("9.7.4", pattern), []string{"GRANT SELECT, INSERT, UPDATE, DELETE ON `im\\_manifest`.* TO"}},
+		"its own":           {manifest("9.7.4", pattern, "GRANT SELECT, INSERT ON `im\\_manifest`.* TO a@'%'"), []string{"GRANT UPDATE, DELETE ON `im\\_manifest`.* TO"}},
+		"on MariaDB":        {manifest("10.11.19-MariaDB", pattern, "GRANT SELECT, INSERT ON `im_manifest`.* TO a@'%'"), []string{"GRANT UPDATE, DELETE ON `im_manifest`.* TO"}},
+		"none":              {manifest("9.7.4", "GRANT SELECT ON `x`.* TO a@'%'"), []string{"GRANT SELECT, INSERT, UPDATE, DELETE ON `im\\_manifest`.* TO"}},
+		"warm, a pattern":   {remedy(judged(Purge, pattern), WarmRights), []string{"ON `im\\_%`.*, `im_01`.`msg_00` TO"}},
+		"warm, none":        {remedy(judged(Purge, "GRANT SELECT ON `x`.* TO a@'%'"), WarmRights), []string{"ON `im\\_00`.*, `im_01`.`msg_00` TO"}},
+	} {
+		for _, want := range c.want {
+			if !strings.Contains(c.got, want) {
+				t.Errorf("%s: %q lacks %q", name, c.got, want)
+			}
+		}
 	}
 	if got := remedy(judged(Archive, "GRANT SELECT, UPDATE ON `im\\_%`.* TO a@'%'"), WarmExcess); !strings.Contains(got, "REVOKE UPDATE ON `im\\_%`.* FROM") {
 		t.Errorf("%q", got)

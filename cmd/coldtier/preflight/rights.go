@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -90,21 +91,40 @@ func (p *Preflight) judgeWarm(a account, x rules) {
 	}
 }
 
-// granting is the GRANT that gives what is missing, a database named as the server wants
-// it, and what to know where the account has a grant that does not count.
+// granting is the GRANT that gives what is missing on warm tables. Of the grants on whole
+// databases whose names match one, the server takes one alone, so that one is extended.
 func granting(rights *warm.Rights, key string, missing []place, of map[string]int) string {
-	remedy := fmt.Sprintf("GRANT %s ON %s TO the account of the role", key, foldedBy(missing, of, func(p place) string {
+	return fmt.Sprintf("GRANT %s ON %s TO the account of the role", key, foldedBy(missing, of, func(p place) string {
 		if p.table != "" {
 			return p.String()
 		}
-		return rights.Pattern(p.database) + ".*"
+		return cmp.Or(rights.Counting(p.database), rights.Pattern(p.database)) + ".*"
 	}))
-	for _, p := range missing {
-		if by, hidden := rights.Hidden(p.database); len(hidden) > 0 {
-			return fmt.Sprintf("%s; its grant on %s does not count, since of several whose names match `%s` the server takes one alone, here %s", remedy, strings.Join(hidden, ", "), p.database, by)
-		}
+}
+
+// grantingManifest is the GRANT that gives what is missing of all that is wanted on the
+// manifest. Where a pattern counts for it that was meant for other databases, a grant of
+// its own takes that one's place, and so has to give all.
+func grantingManifest(rights *warm.Rights, missing, want []string, p place) string {
+	statement := func(privileges []string, on string) string {
+		return fmt.Sprintf("GRANT %s ON %s TO the account of the role", strings.Join(privileges, ", "), on)
 	}
-	return remedy
+	if p.table != "" {
+		return statement(missing, p.String())
+	}
+	own := rights.Pattern(p.database)
+	switch counts := rights.Counting(p.database); counts {
+	case "":
+		return statement(missing, own+".*")
+	case own, quoted(p.database):
+		return statement(missing, counts+".*")
+	default:
+		text := statement(want, own+".*") + ": of grants whose names match the server takes one alone, here that on " + counts
+		if _, hidden := rights.Hidden(p.database); len(hidden) > 0 {
+			text += ", and not that on " + strings.Join(hidden, ", ") + ", where _ is a wildcard"
+		}
+		return text
+	}
 }
 
 // revoking is the REVOKE that takes away what is too much, on what it was granted.
@@ -147,7 +167,7 @@ func (p *Preflight) judgeManifest(a account, database string) {
 			}
 			fits = false
 			key := strings.Join(missing, ", ")
-			remedy := fmt.Sprintf("%s (deploy/sql/manifest/%s.sql)", granting(a.rights, key, []place{t}, map[string]int{}), role)
+			remedy := fmt.Sprintf("%s (deploy/sql/manifest/%s.sql)", grantingManifest(a.rights, missing, want, t), role)
 			if p.For == All {
 				p.Add("manifest", WarmRoleNot, a.subject(), fmt.Sprintf("cannot %s: it lacks %s on %s", role, key, t), "nothing, where another account does it; else "+remedy)
 				return

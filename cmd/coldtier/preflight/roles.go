@@ -158,10 +158,12 @@ type place struct{ database, table string }
 // String is as in a GRANT.
 func (p place) String() string {
 	if p.table == "" {
-		return "`" + p.database + "`.*"
+		return quoted(p.database) + ".*"
 	}
-	return "`" + p.database + "`.`" + p.table + "`"
+	return quoted(p.database) + "." + quoted(p.table)
 }
+
+func quoted(name string) string { return "`" + strings.ReplaceAll(name, "`", "``") + "`" }
 
 // folded names places in which the same is missing: all tables of a database as one, and
 // of many the first few.
