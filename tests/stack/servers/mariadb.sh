@@ -23,7 +23,8 @@ fi
 mkdir -p "$DIR/tmp" # one of its own: a server that starts removes the temporary tables of another
 launch mariadbd --no-defaults --user="$(id -un)" --datadir="$DIR/data" --tmpdir="$DIR/tmp" --socket="$SOCK" --port="$PORT" \
   --bind-address=127.0.0.1 --skip-name-resolve --log-error="$DIR/error.log" --character-set-server=utf8mb4 \
-  --max-connections=400 --innodb-buffer-pool-size="${MARIADB_POOL:-256M}" --innodb-flush-log-at-trx-commit=2 ${MARIADB_EXTRA:-}
+  --max-connections=400 --innodb-buffer-pool-size="${MARIADB_POOL:-256M}" --innodb-flush-log-at-trx-commit=2 \
+  --innodb-flush-method=nosync ${MARIADB_EXTRA:-} # tests kill servers, never the machine
 wait_for 60 mariadb --no-defaults -uroot -S "$SOCK" -e 'SELECT 1'
 mariadb --no-defaults -uroot -S "$SOCK" -e "
   CREATE USER IF NOT EXISTS test@'127.0.0.1' IDENTIFIED BY 'test';
