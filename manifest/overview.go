@@ -318,14 +318,14 @@ type ShardBehind struct {
 	Oldest snowflake.Day `json:"oldest"` // the oldest day it is due for
 	Slices int           `json:"slices"`
 	Failed int           `json:"failed"` // of them, those whose last try failed
-	Rows   uint64        `json:"rows"`   // of their newest generations; 0 for what was never copied
+	Rows   uint64        `json:"rows"`   // of their newest generations, as far as they are in warm; 0 for what was never copied
 	Since  *time.Time    `json:"since,omitempty"`
 }
 
 // BehindArchive lists the shards with slices up to a day that are not verified, those with
 // the oldest first.
 func (s *Store) BehindArchive(ctx context.Context, due snowflake.Day) ([]ShardBehind, error) {
-	return s.behind(ctx, "NULL", "s.state IN ('pending', 'copying', 'committed') AND s.day <= ?", due)
+	return s.behind(ctx, "NULL", "s.row_count", "", "s.state IN ('pending', 'copying', 'committed') AND s.day <= ?", due)
 }
 
 // BehindPurge lists the shards with slices that are past their lag by the database's
@@ -333,20 +333,23 @@ func (s *Store) BehindArchive(ctx context.Context, due snowflake.Day) ([]ShardBe
 func (s *Store) BehindPurge(ctx context.Context, lag time.Duration, held []Slice) ([]ShardBehind, error) {
 	not, args := without(held)
 	const over = "s.verified_at + INTERVAL ? MICROSECOND"
-	return s.behind(ctx, "MIN("+over+")", "s.state IN ('verified', 'purging') AND (s.state = 'purging' OR "+over+" <= UTC_TIMESTAMP(6))"+not,
+	return s.behind(ctx, "MIN("+over+")", leftSQL, " LEFT JOIN "+goneSQL+" g ON g.slice_id = s.id", "s.state IN ('verified', 'purging') AND (s.state = 'purging' OR "+over+" <= UTC_TIMESTAMP(6))"+not,
 		append([]any{micros(lag), micros(lag)}, args...)...)
 }
 
-// behind: the first of the arguments are of since, where it has any, then those of where.
-func (s *Store) behind(ctx context.Context, since, where string, args ...any) (all []ShardBehind, err error) {
+// behind: the first of the arguments are of since, where it has any, then those of where;
+// the source is put in for what a join asks for.
+func (s *Store) behind(ctx context.Context, since, count, join, where string, args ...any) (all []ShardBehind, err error) {
 	src, err := s.sourceOf(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	n := strings.Count(since, "?")
-	args = slices.Insert(args, n, any(src))
-	rows, err := s.db.QueryContext(ctx, "SELECT s.db_name, s.table_name, MIN(s.day), COUNT(*), CAST(SUM(s.failed) AS SIGNED), CAST(SUM(s.row_count) AS UNSIGNED), "+since+" AS since "+
-		"FROM slices s WHERE s.source_id = ? AND "+where+" GROUP BY s.db_name, s.table_name ORDER BY MIN(s.day), since, COUNT(*) DESC, s.db_name, s.table_name", args...)
+	for range strings.Count(join, "?") + 1 {
+		args = slices.Insert(args, n, any(src))
+	}
+	rows, err := s.db.QueryContext(ctx, "SELECT s.db_name, s.table_name, MIN(s.day), COUNT(*), CAST(SUM(s.failed) AS SIGNED), CAST(SUM("+count+") AS UNSIGNED), "+since+" AS since "+
+		"FROM slices s"+join+" WHERE s.source_id = ? AND "+where+" GROUP BY s.db_name, s.table_name ORDER BY MIN(s.day), since, COUNT(*) DESC, s.db_name, s.table_name", args...)
 	if err != nil {
 		return nil, fmt.Errorf("list the manifest's shards that are behind: %w", err)
 	}

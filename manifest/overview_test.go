@@ -380,6 +380,17 @@ func TestRowsThatWereDeletedBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		behind, err := s.BehindPurge(ctx, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var late uint64
+		for _, b := range behind {
+			late += b.Rows
+		}
+		if late != rows {
+			t.Errorf("%s %+v are behind, want %d rows", when, behind, rows)
+		}
 		if d.Now.Rows != rows || d.Then.Rows != rows || d.Now.Slices != 2 || f.Waiting.Rows != rows || f.Waiting.Slices != 2 {
 			t.Errorf("%s %+v may be deleted now, %+v soon, %+v waits, want %d rows of 2 slices", when, d.Now, d.Then, f.Waiting, rows)
 		}

@@ -118,7 +118,7 @@ func (a *app) approved(ctx context.Context, p *parts, id string) (*purge.Approve
 		return nil, err
 	case id != "":
 		if plan, err = p.manifest.SavedPlan(ctx, id); errors.Is(err, manifest.ErrNotFound) {
-			return nil, mark(err, manifest.ErrUnapproved)
+			return nil, mark(fmt.Errorf("%w: see coldtier plan list", err), manifest.ErrUnapproved)
 		} else if err != nil {
 			return nil, err
 		}
