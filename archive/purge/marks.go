@@ -19,9 +19,17 @@ type Marks interface {
 
 // mark puts a purge mark of a unit.
 func (w *work) mark(ctx context.Context, u *unit, kind manifest.MarkKind, staging string, chunks []manifest.ChunkRun) error {
+	return w.markOf(ctx, u, u.purge, kind, staging, chunks)
+}
+
+func (w *work) markOf(ctx context.Context, u *unit, purge string, kind manifest.MarkKind, staging string, chunks []manifest.ChunkRun) error {
 	c := u.grant.Copy()
-	b, err := manifest.EncodeMark(manifest.PurgeMark{SliceKey: c.SliceKey, Generation: c.Generation, Attempt: c.Attempt, Kind: kind, Purge: u.purge,
-		At: w.cfg.Now(), By: w.cfg.Owner, Staging: staging, Chunks: chunks})
+	now, err := w.store.Now(ctx) // by the clock that says when a copy was made; see manifest.Copy.Doubt
+	if err != nil {
+		return err
+	}
+	b, err := manifest.EncodeMark(manifest.PurgeMark{SliceKey: c.SliceKey, Generation: c.Generation, Attempt: c.Attempt, Kind: kind, Purge: purge,
+		At: now, By: w.cfg.Owner, Staging: staging, Chunks: chunks})
 	if err != nil {
 		return err
 	}
@@ -36,10 +44,13 @@ func (w *work) mark(ctx context.Context, u *unit, kind manifest.MarkKind, stagin
 // manifest that is lost or set back is not all that knows it.
 func (w *work) open(ctx context.Context) error {
 	for _, u := range w.units {
-		err := w.look(ctx, u)
+		stopped, err := w.look(ctx, u)
 		if err == nil {
 			u.purge = manifest.NewPurge() // before it is put: it may be there also after an error
 			err = w.mark(ctx, u, manifest.MarkPurging, w.job.Staging, nil)
+		}
+		if err == nil && stopped {
+			err = w.revoke(ctx, u)
 		}
 		if err == nil {
 			err = u.grant.Marked(ctx, manifest.MarkPurging)
@@ -55,14 +66,23 @@ func (w *work) open(ctx context.Context) error {
 	return nil
 }
 
-// look reads what the bucket knows of earlier purges of a unit's slice.
-func (w *work) look(ctx context.Context, u *unit) error {
-	if w.job.Staging != "" { // its chunks are in doubt already, and its staging table is known
-		return nil
-	}
+// revoke makes where an earlier purge of the generation stopped count for nothing. That
+// purge's own mark may have been put twice, and the one that was stuck on its way may arrive
+// over this purge's: both together would say that what this one takes was never touched.
+func (w *work) revoke(ctx context.Context, u *unit) error {
+	return w.markOf(ctx, u, manifest.NewPurge(), manifest.MarkStopped, "", nil) // of a purge that never was
+}
+
+// look reads what the bucket knows of earlier purges of a unit's slice, and says whether it
+// knows where one of this generation stopped.
+func (w *work) look(ctx context.Context, u *unit) (stopped bool, err error) {
 	there, err := w.cold.Sizes(ctx, manifest.RecordPrefix(u.SliceKey))
 	if err != nil {
-		return fmt.Errorf("purge marks: %w", err)
+		return false, fmt.Errorf("purge marks: %w", err)
+	}
+	_, stopped = there[manifest.MarkKey(u.SliceKey, u.Generation, manifest.MarkStopped)]
+	if w.job.Staging != "" { // its chunks are in doubt already, and its staging table is known
+		return stopped, nil
 	}
 	get := func(key string) ([]byte, error) {
 		if _, ok := there[key]; !ok {
@@ -77,11 +97,11 @@ func (w *work) look(ctx context.Context, u *unit) error {
 	for key := range there {
 		if strings.HasSuffix(key, "."+manifest.KeyPurging) {
 			if err := w.returnForgotten(ctx, u, key, get); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
-	return w.remember(ctx, u, get)
+	return stopped, w.remember(ctx, u, get)
 }
 
 // remember tells the manifest of chunks of which the marks do not know that they are
