@@ -288,6 +288,9 @@ func (a *Archiver) copyAndCommit(ctx context.Context, lease *manifest.Lease, t T
 		if purged = m.Progress(c.SliceKey, c.Generation, c.Attempt); purged.Begun {
 			a.Log.WarnContext(ctx, "the bucket knows of a purge of the adopted generation: it is the live one", "slice", c.SliceKey.String(), "generation", c.Generation)
 		}
+		if err := a.doubt(ctx, c); err != nil {
+			return nil, err
+		}
 	}
 	if err := a.Manifest.Adopt(ctx, lease, c, key, sum, purged); err != nil {
 		return nil, err

@@ -26,6 +26,33 @@ func (a *Archiver) marks(ctx context.Context, k manifest.SliceKey, generation ui
 	return m, nil
 }
 
+// doubt doubts what an adopted copy says of warm where purges of the generations before it
+// went on after it was made.
+func (a *Archiver) doubt(ctx context.Context, c *manifest.Copy) error {
+	for g := uint32(1); g < c.Generation; g++ {
+		m, err := a.marks(ctx, c.SliceKey, g)
+		if err != nil {
+			return err
+		}
+		if m.Purging == nil && m.Stopped == nil && m.Purged == nil {
+			continue
+		}
+		var earlier *manifest.Copy
+		attempt := ""
+		raw, err := a.Objects.Get(ctx, manifest.RecordKey(c.SliceKey, g))
+		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDamaged) {
+			return fmt.Errorf("commit record of a generation that was purged: %w", err)
+		}
+		if err == nil {
+			if e, bad := manifest.DecodeRecord(raw); bad == nil {
+				earlier, attempt = e, e.Attempt
+			}
+		}
+		c.Doubt(earlier, m.Progress(c.SliceKey, g, attempt))
+	}
+	return nil
+}
+
 // remember takes what the bucket knows of a purge of the former generation that the
 // manifest does not: it may have been set back to a backup of before, or rebuilt. A chunk
 // of which both together do not know that it is untouched is taken for touched.

@@ -144,7 +144,7 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 		// Rows that only this lease's token has first, so that the locks on
 		// what others may wait for (the generation, the slice) are held
 		// for two statements only.
-		w := &copyWriter{id: id, token: l.token, src: src, limit: min(statementBytes, packet/2), states: p.Begun}
+		w := &copyWriter{id: id, token: l.token, src: src, limit: min(statementBytes, packet/2)}
 		if err := w.write(ctx, tx, c.after(p)); err != nil {
 			return err
 		}
@@ -192,17 +192,37 @@ func (s *Store) commit(ctx context.Context, l *Lease, c *Copy, recordKey string,
 // that warm has not.
 func (c *Copy) goesLive(p Progress, live uint32) bool { return p.Begun || live == 0 && c.carries() }
 
-// after is the copy with its chunks as a purge has left them.
+// after is the copy with its chunks as a purge of it has left them, and as Doubt has.
 func (c *Copy) after(p Progress) *Copy {
-	if !p.Begun {
-		return c
-	}
 	now := *c
 	now.Chunks = slices.Clone(c.Chunks)
 	for i := range now.Chunks {
-		now.Chunks[i].State = p.State(now.Chunks[i].Seq)
+		ch := &now.Chunks[i]
+		if st := p.State(ch.Seq); st != ChunkPresent || ch.State != ChunkDeleting {
+			ch.State = st
+		}
 	}
 	return &now
+}
+
+// Doubt takes chunks for deleting whose rows a purge of an earlier generation took from warm
+// since this copy was made: it says of them that warm has them. That can only be where the
+// manifest was set back meanwhile. earlier is nil where that generation cannot be read.
+func (c *Copy) Doubt(earlier *Copy, p Progress) {
+	if !p.Begun || p.At.Before(c.CopiedAt) && p.Damaged == nil {
+		return
+	}
+	for i := range c.Chunks {
+		ch := &c.Chunks[i]
+		taken := earlier == nil
+		for j := 0; !taken && j < len(earlier.Chunks); j++ {
+			e := &earlier.Chunks[j]
+			taken = e.From < ch.To && ch.From < e.To && p.State(e.Seq) != ChunkPresent
+		}
+		if taken && ch.State != ChunkDeleted {
+			ch.State = ChunkDeleting
+		}
+	}
 }
 
 func (s *Store) addSchema(ctx context.Context, m *message.Schema) error {
@@ -234,7 +254,6 @@ type copyWriter struct {
 	id, token uint64
 	src       uint32
 	limit     int
-	states    bool // chunks get the states they have, instead of present
 }
 
 func (w *copyWriter) into(ctx context.Context, q reader, head string) *inserter {
@@ -247,11 +266,7 @@ func (w *copyWriter) write(ctx context.Context, q reader, c *Copy) error {
 		for _, n := range []uint64{w.id, w.token, uint64(ch.Seq), ch.From, ch.To, ch.Warm.Hi, ch.Warm.Lo, ch.Warm.Rows, ch.Carried.Hi, ch.Carried.Lo, ch.Carried.Rows} { //nolint:gosec // numbers from 0
 			in.num(n)
 		}
-		st := ChunkPresent
-		if w.states {
-			st = ch.State
-		}
-		in.bytes([]byte(st))
+		in.bytes([]byte(ch.State))
 		if err := in.end(); err != nil {
 			return fmt.Errorf("insert chunks: %w", err)
 		}

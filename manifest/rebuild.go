@@ -342,6 +342,9 @@ func (r *Rebuild) write(ctx context.Context, tx *sql.Tx, sl *RebuiltSlice, old o
 		for j := range c.Chunks {
 			c.Chunks[j].State = c.Progress.State(c.Chunks[j].Seq)
 		}
+		for _, earlier := range sl.Copies[:i] {
+			c.Doubt(earlier.Copy, earlier.Progress)
+		}
 	}
 	if old.id != 0 {
 		for _, t := range []string{"copies", "chunks", "objects", "segments"} {
@@ -353,7 +356,7 @@ func (r *Rebuild) write(ctx context.Context, tx *sql.Tx, sl *RebuiltSlice, old o
 	for i := range sl.Copies {
 		c := &sl.Copies[i]
 		token := base + uint64(i)
-		w := &copyWriter{id: id, token: token, src: r.src, limit: limit, states: true}
+		w := &copyWriter{id: id, token: token, src: r.src, limit: limit}
 		if err := w.write(ctx, tx, c.Copy); err != nil {
 			return err
 		}
