@@ -55,8 +55,9 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// serve starts `coldtier serve`, on a free port unless the configuration names one, and waits
-// until it is ready.
+// serve starts `coldtier serve` and waits until it is ready. Unless the configuration says
+// otherwise it takes a free port, and has a budget in which a page is complete also on a busy
+// machine.
 func (l *lab) serve(args ...string) *serving {
 	l.t.Helper()
 	fetch, _ := l.config["fetch"].(map[string]any)
@@ -64,8 +65,10 @@ func (l *lab) serve(args ...string) *serving {
 		fetch = map[string]any{}
 		l.config["fetch"] = fetch
 	}
-	if fetch["listen"] == nil {
-		fetch["listen"] = "127.0.0.1:0"
+	for name, v := range map[string]string{"listen": "127.0.0.1:0", "budget": "20s"} {
+		if fetch[name] == nil {
+			fetch[name] = v
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	l.t.Cleanup(cancel)

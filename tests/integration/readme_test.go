@@ -39,7 +39,7 @@ var word = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
 // Every command in the README runs, in its order, and ends well; but make's are CI's.
 func TestReadmeCommandsRun(t *testing.T) {
 	t.Parallel()
-	e := harness.New(t, harness.Options{Seed: 40, Messages: 100, Config: map[string]string{"fetch": "listen: 127.0.0.1:0\ndrain: 0s"}})
+	e := harness.New(t, harness.Options{Seed: 40, Messages: 100, Config: map[string]string{"fetch": "listen: 127.0.0.1:0\ndrain: 0s\nbudget: 20s"}})
 	want := e.Truth()
 	e.Environ = append(e.Environ, "RESTORE_DSN="+stack.MySQL(t))
 	dir := t.TempDir()
