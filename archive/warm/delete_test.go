@@ -40,7 +40,13 @@ func (h *hooked) Check(ctx context.Context) error {
 // pair is a table of 1,000 rows with IDs 10..10000 and a grant for [0, 5009).
 func pair(t *testing.T, spoil func(*bench)) (*bench, *Table, *manifest.PurgeGrant) {
 	t.Helper()
-	b := newBench(t)
+	return newBook(t).pair(spoil)
+}
+
+// pair makes another such table, with a grant of this book.
+func (bk *book) pair(spoil func(*bench)) (*bench, *Table, *manifest.PurgeGrant) {
+	bk.t.Helper()
+	b := newBench(bk.t)
 	b.simple("", 1000)
 	b.cfg.ChunkRows = 100
 	b.cfg.LockWait = 3 * time.Second
@@ -48,7 +54,7 @@ func pair(t *testing.T, spoil func(*bench)) (*bench, *Table, *manifest.PurgeGran
 		spoil(b)
 	}
 	tab := b.table()
-	return b, tab, newBook(t).grant(tab, 0, 5009)
+	return b, tab, bk.grant(tab, 0, 5009)
 }
 
 func TestDeleteChunkDeletesJustItsRows(t *testing.T) {
@@ -76,6 +82,7 @@ func TestDeleteChunkDeletesJustItsRows(t *testing.T) {
 // M10, A4: whatever differs from the copy stops the delete.
 func TestDriftStopsTheDelete(t *testing.T) {
 	t.Parallel()
+	bk := newBook(t)
 	for name, change := range map[string]string{
 		"row added":              "INSERT INTO msg VALUES (55, 1, '', NULL)",
 		"row added at the start": "INSERT INTO msg VALUES (0, 1, '', NULL)",
@@ -89,7 +96,7 @@ func TestDriftStopsTheDelete(t *testing.T) {
 		"column retyped":         "ALTER TABLE msg MODIFY note VARCHAR(200) NULL",
 		"column's default":       "",
 	} {
-		b, tab, g := pair(t, nil)
+		b, tab, g := bk.pair(nil)
 		if change == "" {
 			change = "ALTER TABLE msg ALTER COLUMN note SET DEFAULT 'x'"
 		}

@@ -124,6 +124,7 @@ func TestPartitionGoesWhole(t *testing.T) {
 
 func TestDropRefusesWhatDiffers(t *testing.T) {
 	t.Parallel()
+	bk := newBook(t)
 	for name, spoil := range map[string]func(*bench, *book, *manifest.PurgeGrant){
 		"row edited": func(b *bench, _ *book, _ *manifest.PurgeGrant) {
 			b.exec("UPDATE " + staging + " SET body = 'x' WHERE id = 2500")
@@ -144,7 +145,6 @@ func TestDropRefusesWhatDiffers(t *testing.T) {
 		"held": func(_ *bench, bk *book, g *manifest.PurgeGrant) { bk.hold(g) },
 	} {
 		b, tab := parted(t)
-		bk := newBook(t)
 		g := bk.grant(tab, 2000, 4000)
 		exchanged(t, tab, 2000, 4000)
 		spoil(b, bk, g)

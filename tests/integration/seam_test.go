@@ -241,7 +241,11 @@ func seam(t *testing.T, partitioned bool) {
 		m.since = now.next()
 		all.mu.Unlock()
 	}
-	for round := 0; round < 4 && ctx.Err() == nil; round++ {
+	rounds := 4
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := 0; round < rounds && ctx.Err() == nil; round++ {
 		e.Run("archive")
 		for range 3 {
 			edit()
