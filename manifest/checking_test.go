@@ -37,7 +37,7 @@ func TestChecksOutliveTheirReader(t *testing.T) {
 			t.Fatal(kept.Err())
 		}
 	}
-	stop() // it dies
+	stop()                                                                                               // it dies
 	if _, err := s.db.ExecContext(ctx, "UPDATE checks SET claim_until = UTC_TIMESTAMP(6)"); err != nil { // and some time passes
 		t.Fatal(err)
 	}
