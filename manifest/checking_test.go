@@ -37,8 +37,8 @@ func TestChecksOutliveTheirReader(t *testing.T) {
 			t.Fatal(kept.Err())
 		}
 	}
-	stop()                                                                                               // it dies
-	if _, err := s.db.ExecContext(ctx, "UPDATE checks SET claim_until = UTC_TIMESTAMP(6)"); err != nil { // and some time passes
+	stop() // it dies, and some time passes
+	if _, err := s.db.ExecContext(ctx, "UPDATE checks SET claim_until = UTC_TIMESTAMP(6)"); err != nil {
 		t.Fatal(err)
 	}
 	var second *CheckClaim
