@@ -196,12 +196,14 @@ func (b *rowBuilder) step(name string) error {
 
 // slice rebuilds the generations of a slice, under its lease.
 func (b *rowBuilder) slice(ctx context.Context, s manifest.Slice) (out []RowOutcome, equal int) {
+	mine := func(context.Context) error { return nil }
 	if b.cfg.Lease && !b.cfg.DryRun {
 		l, err := b.Manifest.Claim(ctx, s.ID, b.cfg.Owner, []manifest.State{s.State}, s.State)
 		if err != nil {
 			return []RowOutcome{{Slice: s.SliceKey, Generation: s.Live, Err: err}}, 0
 		}
 		s = l.Slice()
+		mine = l.Renew
 		held, stop := l.Keep(ctx)
 		ctx = held
 		defer func() {
@@ -216,7 +218,7 @@ func (b *rowBuilder) slice(ctx context.Context, s manifest.Slice) (out []RowOutc
 	for _, g := range generations(s) {
 		o := RowOutcome{Slice: s.SliceKey, Generation: g}
 		var is bool
-		is, o.Err = b.generation(ctx, s.ID, g, &o)
+		is, o.Err = b.generation(ctx, s.ID, g, mine, &o)
 		if is {
 			equal++
 			continue
@@ -231,8 +233,9 @@ func (b *rowBuilder) slice(ctx context.Context, s manifest.Slice) (out []RowOutc
 
 const releaseTime = 10 * time.Second
 
-// generation makes ClickHouse hold a generation; equal says that it did.
-func (b *rowBuilder) generation(ctx context.Context, id uint64, g uint32, o *RowOutcome) (equal bool, err error) {
+// generation makes ClickHouse hold a generation; equal says that it did. mine is an error
+// when the slice is another's by now.
+func (b *rowBuilder) generation(ctx context.Context, id uint64, g uint32, mine func(context.Context) error, o *RowOutcome) (equal bool, err error) {
 	c, err := b.Manifest.LoadCopy(ctx, id, g)
 	if err != nil {
 		return false, err
@@ -258,6 +261,13 @@ func (b *rowBuilder) generation(ctx context.Context, id uint64, g uint32, o *Row
 			return false, fmt.Errorf("ClickHouse has other rows of slice %s generation %d than were archived, and they are left as they are, since the bucket cannot give them all: %w", c.SliceKey, g, err)
 		}
 		b.Log.WarnContext(ctx, "ClickHouse has other rows of a generation than were archived; they are dropped", "slice", c.SliceKey.String(), "generation", g, "rows", want.Rows, "rows_there", have.Rows, "error", err)
+	}
+	if err := b.step("rebuild.rows.dropping"); err != nil {
+		return false, err
+	}
+	// What was read of both stores holds only as long as the slice is this process's.
+	if err := mine(ctx); err != nil {
+		return false, err
 	}
 	if err := b.Rows.Drop(ctx, c.ID()); err != nil {
 		return false, err
