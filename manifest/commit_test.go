@@ -113,7 +113,7 @@ func TestLostAnswersElsewhere(t *testing.T) {
 func TestUnfinishedCommitOfADeadWorkerBlocksNobody(t *testing.T) {
 	t.Parallel()
 	s := open(t, time.Minute)
-	ctx := ctxIn(t, 20*time.Second)
+	ctx := ctxIn(t, 40*time.Second) // the server itself would give up after 50
 	sl := testSlice(t, s, 1)
 	dead := claim(t, s, sl.ID, Pending, Copying)
 	src, err := s.sourceOf(ctx, false)

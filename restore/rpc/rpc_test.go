@@ -225,7 +225,7 @@ func serve(t testing.TB, change func(*Config, *Deps)) *rig {
 			if err != nil {
 				t.Errorf("serve: %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("the server did not end")
 		}
 		if strings.Contains(r.log.String()+r.audit.String(), secretBody) {
@@ -323,7 +323,7 @@ func (r *rig) count(name string, labels ...string) float64 {
 // eventually waits for what another goroutine does right after it answered.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !is(); {
+	for end := time.Now().Add(time.Minute); !is(); {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}

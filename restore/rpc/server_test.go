@@ -75,7 +75,7 @@ func TestReflectionAndHealth(t *testing.T) {
 				t.Fatal(e.Err)
 			}
 			return e.Response.Status
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("no news of health")
 			return 0
 		}

@@ -21,10 +21,10 @@ const atOnce = 15 * time.Second
 // keeps others from beginning, until it is lifted.
 func TestStopWhileAtWork(t *testing.T) {
 	t.Parallel()
-	// Three ranges of 1,200 rows in two chunks each, at a rate by which the second is waited for for 20 s.
+	// Three ranges of 1,200 rows in two chunks each, at a rate by which the second is waited for for 25 s.
 	e := harness.New(t, harness.Options{Messages: 3600, Seed: 63, Strategy: "rows"})
 	want := e.Truth()
-	slow := map[string]string{"archive": "rows_per_second: 30", "purge": "rows_per_second: 30"}
+	slow := map[string]string{"archive": "rows_per_second: 20", "purge": "rows_per_second: 20"}
 	for _, job := range []string{"archive", "purge"} {
 		e.Change(func(o *harness.Options) { o.Config = slow })
 		p := e.Start(nil, job)
