@@ -242,6 +242,8 @@ type work struct {
 	table Table
 	job   Job
 	units []*unit
+	// planned is the staging table that the units' marks name already; "": they name none.
+	planned string
 	// isolated: the staging table may hold rows, so that the slices stay in
 	// purging, for a later run to put them right.
 	isolated bool

@@ -43,11 +43,17 @@ func (w *work) markOf(ctx context.Context, u *unit, purge string, kind manifest.
 // open says in the bucket that rows of the units may be gone from now on, so that a
 // manifest that is lost or set back is not all that knows it.
 func (w *work) open(ctx context.Context) error {
+	staging := w.job.Staging
+	if staging == "" && w.job.Partition != nil {
+		// Named from the first mark on: of two the first might arrive over the second.
+		w.planned = stagingName(w.units[0].ID)
+		staging = w.planned
+	}
 	for _, u := range w.units {
 		stopped, err := w.look(ctx, u)
 		if err == nil {
 			u.purge = manifest.NewPurge() // before it is put: it may be there also after an error
-			err = w.mark(ctx, u, manifest.MarkPurging, w.job.Staging, nil)
+			err = w.mark(ctx, u, manifest.MarkPurging, staging, nil)
 		}
 		if err == nil && stopped {
 			err = w.revoke(ctx, u)

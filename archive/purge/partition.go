@@ -29,7 +29,10 @@ func (w *work) exchange(ctx context.Context, r Range) error {
 	if err := w.cfg.Pace.Wait(ctx, w.table.Shard()); err != nil {
 		return err
 	}
-	name := stagingName(w.units[0].ID)
+	name, marked := w.planned, w.planned != ""
+	if w.planned = ""; !marked { // the one that was planned is used, or never was
+		name = stagingName(w.units[0].ID)
+	}
 	for _, u := range w.live() {
 		u.by = Partition
 		if err := u.grant.Check(ctx); err != nil {
@@ -49,6 +52,9 @@ func (w *work) exchange(ctx context.Context, r Range) error {
 		return err
 	}
 	for _, u := range w.live() {
+		if marked {
+			break
+		}
 		if err := w.mark(ctx, u, manifest.MarkPurging, name, nil); err != nil {
 			return errors.Join(err, w.putBack(ctx, name))
 		}

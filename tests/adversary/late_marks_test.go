@@ -50,3 +50,32 @@ func TestPurgeMarkThatArrivesLate(t *testing.T) {
 	e.Expect(4, []string{"drift"}, "purge")
 	gone(e, want)
 }
+
+// Of the two marks of a purge by partition the first is tried twice, and arrives over the second,
+// which names the staging table: rows that lie there must come back all the same when the
+// manifest is lost.
+func TestStagingMarkThatIsOverwritten(t *testing.T) {
+	t.Parallel()
+	e := harness.New(t, harness.Options{Partitioned: true, Strategy: "partition", Seed: 309, Messages: 150})
+	e.Must("archive")
+	late(e, edge(e, "MIN")+1, edge(e, "MIN"))
+	want := e.Truth()
+	p := e.Start([]string{"COLDTIER_STOP_AT=purge.granted", "COLDTIER_CRASH_AT=purge.partition.exchanged-before-compared"}, "purge")
+	if !p.Stopped() {
+		t.Fatal(p.Wait())
+	}
+	key := "im/" + manifest.MarkKey(only(e).SliceKey, 1, manifest.MarkPurging)
+	stuck := e.Object(key)
+	p.Signal(syscall.SIGCONT)
+	if r := p.Wait(); r.Exit != -1 || e.Count() != 0 {
+		t.Fatalf("%d rows are in the table: %s", e.Count(), r)
+	}
+	e.PutObject(key, stuck)
+	loseManifest(e)
+	e.Must("rebuild", "manifest")
+	if r := e.Run("purge"); r.Exit != 4 || !strings.Contains(r.Stdout+r.Stderr, "drift") {
+		t.Errorf("the purge does not see the late row: %s", r)
+	}
+	e.Verdict(want)
+	gone(e, want)
+}
