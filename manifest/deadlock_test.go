@@ -1,8 +1,12 @@
 package manifest
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/coldtier/coldtier/tests/stack"
 )
 
 // A statement of its own that a deadlock ends is run again.
@@ -28,10 +32,12 @@ func TestStatementsOutliveDeadlocks(t *testing.T) {
 		_, err := s.db.ExecContext(ctx, "UPDATE pair SET n = n + 1 WHERE id <= 2 ORDER BY id")
 		done <- err
 	}()
-	for waiting, end := 0, time.Now().Add(30*time.Second); waiting == 0; { // it has 1 and waits for 2
-		time.Sleep(150 * time.Millisecond) // the table is not made anew while it is read more often
-		if err := s.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE 'UPDATE pair SET n = n + 1%'").Scan(&waiting); err != nil || time.Now().After(end) {
-			t.Fatal(waiting, err)
+	waits := func(x stack.Transaction) bool {
+		return x.Waiting && strings.Contains(x.Query, "UPDATE pair SET n = n + 1")
+	}
+	for end := time.Now().Add(30 * time.Second); !slices.ContainsFunc(stack.Transactions(t, s.db.DB), waits); { // it has 1 and waits for 2
+		if time.Now().After(end) {
+			t.Fatal("it does not wait")
 		}
 	}
 	if _, err := tx.ExecContext(ctx, "UPDATE pair SET n = 100 WHERE id = 1"); err != nil {

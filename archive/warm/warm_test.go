@@ -86,8 +86,14 @@ func (b *bench) processes(is func(process) bool) (all []process) {
 // transactions is how many are open in a database; waiting: for a lock.
 func (b *bench) transactions(database string, waiting bool) (n int) {
 	b.t.Helper()
+	in := map[string]bool{}
 	for _, p := range b.processes(func(p process) bool { return p.database == database }) {
-		n += b.count("SELECT COUNT(*) FROM information_schema.INNODB_TRX WHERE trx_mysql_thread_id = ? AND (trx_state = 'LOCK WAIT' OR NOT ?)", p.id, waiting)
+		in[p.id] = true
+	}
+	for _, x := range stack.Transactions(b.t, b.db) {
+		if in[x.Thread] && (x.Waiting || !waiting) {
+			n++
+		}
 	}
 	return n
 }
