@@ -93,11 +93,13 @@ launch() {
   ( cd "$DIR"; exec setsid bash -c 'echo $$ >"$0"; exec "$@"' "$PIDF" "$@" ) </dev/null >"$DIR/log" 2>&1 9>&- &
 }
 
-# wait_for SECONDS COMMAND...: until COMMAND succeeds; fails when the process dies or time is up.
+# wait_for SECONDS COMMAND...: until COMMAND succeeds; fails when the process dies or time is up. A process has no
+# command line for a moment while it becomes the server: dead is who has none ten times in turn.
 wait_for() {
-  local end=$((SECONDS + $1)); shift
+  local end=$((SECONDS + $1)) dead=0; shift
   until "$@" >/dev/null 2>&1; do
-    if { [ -s "$PIDF" ] && ! alive; } || [ "$SECONDS" -ge "$end" ]; then
+    if [ -s "$PIDF" ] && ! alive; then dead=$((dead + 1)); else dead=0; fi
+    if [ "$dead" -ge 10 ] || [ "$SECONDS" -ge "$end" ]; then
       echo "$NAME did not start; its logs end:" >&2
       tail -n 20 "$DIR"/*log* >&2
       exit 1
