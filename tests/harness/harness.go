@@ -30,17 +30,12 @@ import (
 // program is the built program; Main sets it.
 var program string
 
-// Main builds the program, with the points at which crash tests kill it, and runs
-// the tests of a package.
+// Main builds the program and runs the tests of a package.
 func Main(m *testing.M) {
 	dir, err := os.MkdirTemp("", "coldtier-bin-")
 	if err == nil {
 		program = filepath.Join(dir, "coldtier")
-		var out []byte
-		out, err = exec.Command("go", "build", "-tags", "crashtest", "-o", program, "github.com/coldtier/coldtier/cmd/coldtier").CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("build the program: %w\n%s", err, out)
-		}
+		err = build(program)
 	}
 	code := 1
 	if err == nil {
