@@ -13,6 +13,7 @@ import (
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/archive/warm"
 	"github.com/coldtier/coldtier/cmd/coldtier/config"
+	"github.com/coldtier/coldtier/cmd/coldtier/intomysql"
 	"github.com/coldtier/coldtier/manifest"
 	"github.com/coldtier/coldtier/restore/canary"
 	"github.com/coldtier/coldtier/restore/rehydrate"
@@ -78,11 +79,11 @@ func (t plot) Newest(ctx context.Context, conversation []byte, limit int) (*mess
 type canaryWriter struct{ *warm.TargetTable }
 
 func (w canaryWriter) Sink(s *message.Schema) (rehydrate.Writer, error) {
-	k, err := w.TargetTable.Sink(s)
+	k, err := intomysql.Table(w).Sink(s)
 	if err != nil {
-		return nil, targetError(err)
+		return nil, err
 	}
-	return sink{k}, nil
+	return k, nil
 }
 
 func (a *app) canaryPlant(ctx context.Context, s *canaryFlags) (_ result, err error) {

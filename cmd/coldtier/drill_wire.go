@@ -12,6 +12,7 @@ import (
 	"github.com/coldtier/coldtier/archive/message"
 	"github.com/coldtier/coldtier/archive/warm"
 	"github.com/coldtier/coldtier/cmd/coldtier/config"
+	"github.com/coldtier/coldtier/cmd/coldtier/intomysql"
 	"github.com/coldtier/coldtier/manifest"
 	"github.com/coldtier/coldtier/restore"
 	"github.com/coldtier/coldtier/restore/drill"
@@ -104,7 +105,7 @@ func (a *app) drillDeps(p *parts) drill.Deps {
 			if err != nil {
 				return nil, err
 			}
-			return &drill.Target{Target: target{t}, Server: t, Close: t.Close}, nil
+			return &drill.Target{Target: intomysql.Target{Target: t}, Server: t, Close: t.Close}, nil
 		},
 	}
 }

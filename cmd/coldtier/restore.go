@@ -13,6 +13,7 @@ import (
 
 	"github.com/coldtier/coldtier/archive/warm"
 	"github.com/coldtier/coldtier/cmd/coldtier/config"
+	"github.com/coldtier/coldtier/cmd/coldtier/intomysql"
 	"github.com/coldtier/coldtier/restore/rehydrate"
 	reading "github.com/coldtier/coldtier/restore/selection"
 )
@@ -282,7 +283,7 @@ func (a *app) restorer(ctx context.Context, p *parts, t *warm.Target, s *restore
 		rows = s.rowsPerSecond
 	}
 	boundMemory(p.cfg)
-	return rehydrate.New(rehydrate.Deps{Reader: a.selected(p, true), Manifest: p.manifest, Target: target{t}, Server: t}, rehydrate.Config{
+	return rehydrate.New(rehydrate.Deps{Reader: a.selected(p, true), Manifest: p.manifest, Target: intomysql.Target{Target: t}, Server: t}, rehydrate.Config{
 		Names: rehydrate.Names(s.table), Create: s.create, Live: live, RowsPerSecond: rows, MaxReplicaLag: c.MaxReplicaLag, MaxThreadsRunning: c.MaxThreadsRunning,
 		Memory: p.cfg.Archive.Memory / 2, Now: a.now, Sleep: sleep, Step: stepHook(),
 	})
