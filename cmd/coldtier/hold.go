@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -228,13 +229,18 @@ func (r *holdsResult) text(w io.Writer) {
 	}
 	var rows []string
 	for _, h := range r.Holds {
-		released := ""
-		if h.ReleasedAt != nil {
-			released = stamp(*h.ReleasedAt) + ", released by " + printable(h.ReleasedBy)
-		} else if h.ExpiresAt != nil {
-			released = stamp(*h.ExpiresAt)
-		}
-		rows = append(rows, row(h.ID, h.Kind, printable(h.Subject), printable(h.By), stamp(h.At), released, shortened(h.Reason, 60)))
+		rows = append(rows, row(h.ID, h.Kind, printable(h.Subject), printable(h.By), stamp(h.At), until(h.ExpiresAt, h.ReleasedAt, "released", h.ReleasedBy), shortened(h.Reason, 60)))
 	}
 	table(w, "HOLD\tON\tSUBJECT\tBY\tSINCE\tUNTIL\tREASON", rows)
+}
+
+// until is when a hold or a stop ends by itself, or when and by whom it was ended; "": neither.
+func until(ends, ended *time.Time, how, by string) string {
+	switch {
+	case ended != nil:
+		return stamp(*ended) + ", " + how + " by " + printable(by)
+	case ends != nil:
+		return stamp(*ends)
+	}
+	return ""
 }

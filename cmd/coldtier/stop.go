@@ -219,13 +219,7 @@ func (r *stopsResult) text(w io.Writer) {
 	}
 	var rows []string
 	for _, st := range r.Stops {
-		until := ""
-		if st.LiftedAt != nil {
-			until = stamp(*st.LiftedAt) + ", lifted by " + printable(st.LiftedBy)
-		} else if st.EndsAt != nil {
-			until = stamp(*st.EndsAt)
-		}
-		rows = append(rows, row(st.ID, st.Jobs, printable(st.By), stamp(st.At), until, shortened(st.Reason, 60)))
+		rows = append(rows, row(st.ID, st.Jobs, printable(st.By), stamp(st.At), until(st.EndsAt, st.LiftedAt, "lifted", st.LiftedBy), shortened(st.Reason, 60)))
 	}
 	table(w, "STOP\tOF\tBY\tSINCE\tUNTIL\tREASON", rows)
 }
